@@ -1,0 +1,4 @@
+//! What Clinch is tested with: real servers, a fault proxy, a simulated store, history checkers.
+
+pub mod proxy;
+pub mod server;

@@ -1,0 +1,151 @@
+//! What callers get when there is no lease.
+
+use std::time::Duration;
+
+use crate::key::{Key, KeyError};
+use crate::lease::Holder;
+use crate::store::StoreError;
+
+/// Why a call to the manager gave no lease, or could not do what was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The text given as a key is not one. Nothing was sent.
+    #[error("invalid key: {0}")]
+    InvalidKey(#[from] KeyError),
+
+    /// An option has a value that cannot work. Nothing was sent.
+    #[error("invalid {field}: {value}; {accepted}")]
+    InvalidOption {
+        /// The option.
+        field: &'static str,
+        /// The value that was given.
+        value: String,
+        /// What it accepts.
+        accepted: String,
+    },
+
+    /// The engine's address cannot be used. It is given without its password.
+    #[error("invalid engine URL `{url}`: {reason}")]
+    InvalidUrl {
+        /// The address, its password hidden.
+        url: String,
+        /// What is wrong with it and what is accepted.
+        reason: String,
+    },
+
+    /// Somebody else has the lock, and the time to wait for it is over.
+    #[error("{denied}")]
+    LockNotAcquired {
+        /// The key.
+        key: Key,
+        /// Who has it, and when asking again makes sense.
+        denied: Box<Denied>,
+    },
+
+    /// The engine failed. The lock is not held; what an attempt may have left behind is taken back in the background,
+    /// and is gone after its TTL at the latest.
+    #[error("engine failure at {operation}{}: {source}", OnKey(key.as_ref()))]
+    Engine {
+        /// What was being done.
+        operation: &'static str,
+        /// The key, where there was one.
+        key: Option<Key>,
+        /// The failure.
+        source: StoreError,
+    },
+
+    /// The manager was shut down and takes no new attempts.
+    #[error("the lock manager was shut down{}; nothing was acquired", OnKey(key.as_ref()))]
+    ShutDown {
+        /// The key, where there was one.
+        key: Option<Key>,
+    },
+}
+
+impl Error {
+    pub(crate) fn engine(operation: &'static str, key: Option<&Key>, source: StoreError) -> Self {
+        Self::Engine { operation, key: key.cloned(), source }
+    }
+
+    pub(crate) fn denied(denied: Denied) -> Self {
+        Self::LockNotAcquired { key: denied.key.clone(), denied: Box::new(denied) }
+    }
+
+    pub(crate) fn option(field: &'static str, value: impl ToString, accepted: impl Into<String>) -> Self {
+        Self::InvalidOption { field, value: value.to_string(), accepted: accepted.into() }
+    }
+
+    /// The key that the error is about, where there is one.
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Self::LockNotAcquired { key, .. } => Some(key),
+            Self::Engine { key, .. } | Self::ShutDown { key } => key.as_ref(),
+            Self::InvalidKey(_) | Self::InvalidOption { .. } | Self::InvalidUrl { .. } => None,
+        }
+    }
+
+    /// Whether trying the same again, later, can help.
+    pub const fn is_retryable(&self) -> bool {
+        match self {
+            Self::LockNotAcquired { .. } => true,
+            Self::Engine { source, .. } => source.is_retryable(),
+            Self::InvalidKey(_) | Self::InvalidOption { .. } | Self::InvalidUrl { .. } | Self::ShutDown { .. } => false,
+        }
+    }
+}
+
+/// Formats ` on KEY`, or nothing.
+struct OnKey<'a>(Option<&'a Key>);
+
+impl std::fmt::Display for OnKey<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.map_or(Ok(()), |key| write!(f, " on `{key}`"))
+    }
+}
+
+/// An attempt that was denied: by whom, and when asking again makes sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Denied {
+    /// The key.
+    pub key: Key,
+    /// Why.
+    pub cause: DeniedBy,
+    /// Who has it, as far as the engine could tell.
+    pub holder: Option<Holder>,
+    /// The time until that holder's lease runs out unless it is renewed; at least 1 ms where it is known.
+    pub retry_after: Option<Duration>,
+    /// How long the caller was willing to wait.
+    pub waited: Duration,
+}
+
+/// What an attempt failed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeniedBy {
+    /// The lock is held.
+    Lock,
+    /// The lock was granted, but the answer came after its validity had ended; it was given back.
+    TooLate,
+}
+
+impl std::fmt::Display for Denied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "lock not acquired: `{}` ", self.key)?;
+        match (self.cause, &self.holder) {
+            (DeniedBy::TooLate, _) => {
+                return f.write_str(
+                    "was granted only after its validity had ended, and was given back; use a longer TTL or a faster engine",
+                );
+            }
+            (DeniedBy::Lock, Some(holder)) => write!(f, "is held by {holder}")?,
+            (DeniedBy::Lock, None) => f.write_str("is held")?,
+        }
+        if self.waited.is_zero() {
+            f.write_str("; it was tried once (set a `wait` to wait for it)")
+        } else {
+            write!(f, "; waited {} ms", self.waited.as_millis())
+        }
+    }
+}

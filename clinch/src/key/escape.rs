@@ -1,0 +1,44 @@
+//! Percent-escaping of values, so that a value can imitate neither a key's structure nor a hash tag.
+
+use std::fmt::{self, Write};
+
+/// Whether a character of a value must be escaped: the escape sign itself, the separator, braces, blanks and control
+/// characters. Everything else stays readable.
+fn needs_escape(c: char) -> bool {
+    matches!(c, '%' | ':' | '{' | '}') || c.is_whitespace() || c.is_control()
+}
+
+/// Writes into `out` whatever is formatted into it, escaped.
+pub(crate) struct Escaped<'a>(pub(crate) &'a mut String);
+
+impl Write for Escaped<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            if needs_escape(c) {
+                let mut bytes = [0; 4];
+                for byte in c.encode_utf8(&mut bytes).bytes() {
+                    write!(self.0, "%{byte:02X}")?;
+                }
+            } else {
+                self.0.push(c);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Undoes [`Escaped`]; `None` where `text` is not something it could have written.
+pub(crate) fn unescape(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
+            let (high, low) = (digit(rest.next())?, digit(rest.next())?);
+            bytes.push(u8::try_from(high * 16 + low).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}

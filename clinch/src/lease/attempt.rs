@@ -1,0 +1,184 @@
+//! Attempts: claims wanted together.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Claim, ClaimKey, Token};
+
+/// The most claims that one attempt may make.
+pub const MAX_CLAIMS: usize = 64;
+
+/// One or more claims wanted together, all or none, under one token.
+///
+/// An attempt that was granted is a lease, and is still this value: renewing and releasing name the same token and the
+/// same claims. It is shared between the manager and the store, so it also carries the two things that both must know:
+/// when it was first sent ([`sent_at`](Self::sent_at)) and over which connection ([`Route`]).
+pub struct Attempt {
+    token: Token,
+    claims: Vec<Claim>,
+    patience: Patience,
+    sent: OnceLock<Instant>,
+    route: Route,
+}
+
+/// Whether an attempt will come again if it is denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Patience {
+    /// It asks once.
+    Try,
+    /// It will ask again until then. Engines that keep waiters (fair queues, writers ahead of readers) may remember it
+    /// until then; [`release`](crate::store::Store::release) withdraws it.
+    WaitUntil(Instant),
+}
+
+impl Attempt {
+    /// An attempt with these claims, which asks once.
+    ///
+    /// # Errors
+    /// [`AttemptError`] if there is no claim, if there are more than [`MAX_CLAIMS`], or if two are on the same key.
+    pub fn new(token: Token, claims: Vec<Claim>) -> Result<Self, AttemptError> {
+        if claims.is_empty() {
+            return Err(AttemptError::NoClaim);
+        }
+        if claims.len() > MAX_CLAIMS {
+            return Err(AttemptError::TooMany { claims: claims.len() });
+        }
+        for (i, claim) in claims.iter().enumerate() {
+            if claims[..i].iter().any(|earlier| earlier.on() == claim.on()) {
+                return Err(AttemptError::Twice { on: claim.on().clone() });
+            }
+        }
+        Ok(Self { token, claims, patience: Patience::Try, sent: OnceLock::new(), route: Route::default() })
+    }
+
+    /// An attempt with a single claim, which asks once.
+    pub fn one(token: Token, claim: Claim) -> Self {
+        let claims = vec![claim];
+        Self { token, claims, patience: Patience::Try, sent: OnceLock::new(), route: Route::default() }
+    }
+
+    /// The same attempt with another patience.
+    #[must_use]
+    pub const fn with_patience(mut self, patience: Patience) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Its token.
+    pub const fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// Its claims; never empty, no key twice.
+    pub fn claims(&self) -> &[Claim] {
+        &self.claims
+    }
+
+    /// Whether it will come again.
+    pub const fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    /// The shortest TTL among its claims: how long the whole lease is good for.
+    pub fn ttl(&self) -> Duration {
+        self.claims.iter().map(Claim::ttl).min().unwrap_or_default()
+    }
+
+    /// The longest TTL among its claims: after this nothing of it is left in the engine.
+    pub fn longest_ttl(&self) -> Duration {
+        self.claims.iter().map(Claim::ttl).max().unwrap_or_default()
+    }
+
+    /// To be called by a store just before the first byte of an acquire goes out, after any wait for a place in its
+    /// queue. Only the first call counts: validity runs from the first send.
+    pub fn sending(&self) {
+        self.sent.get_or_init(Instant::now);
+    }
+
+    /// When it was first sent; `None` as long as nothing went out, and then there is nothing to take back either.
+    pub fn sent_at(&self) -> Option<Instant> {
+        self.sent.get().copied()
+    }
+
+    /// Over which connection it went; for stores.
+    pub const fn route(&self) -> &Route {
+        &self.route
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt")
+            .field("token", &self.token)
+            .field("claims", &self.claims)
+            .field("patience", &self.patience)
+            .field("sent_at", &self.sent_at())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A store's note on an attempt: the connection over which it went.
+///
+/// An attempt whose outcome is unknown must be taken back over the same connection, because on another one the release
+/// can overtake the grant. A store that has such connections keeps the connection here; others ignore it.
+#[derive(Default)]
+pub struct Route(Mutex<RouteState>);
+
+#[derive(Default)]
+struct RouteState {
+    connection: Option<Arc<dyn Any + Send + Sync>>,
+    mixed: bool,
+}
+
+impl Route {
+    /// Notes that the attempt goes out over `connection`.
+    pub fn take<C: Send + Sync + 'static>(&self, connection: &Arc<C>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = state.connection.as_ref().is_none_or(|before| {
+            before.clone().downcast::<C>().is_ok_and(|before| Arc::ptr_eq(&before, connection))
+        });
+        state.mixed |= !same;
+        if !same || state.connection.is_none() {
+            state.connection = Some(connection.clone());
+        }
+    }
+
+    /// The connection over which the attempt went last, and whether it went over no other.
+    pub fn connection<C: Send + Sync + 'static>(&self) -> Option<(Arc<C>, bool)> {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = state.connection.clone()?.downcast().ok()?;
+        Some((connection, !state.mixed))
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Route")
+    }
+}
+
+/// Why claims do not make an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttemptError {
+    /// There is no claim.
+    #[error("an attempt needs at least one claim")]
+    NoClaim,
+    /// There are too many claims.
+    #[error("an attempt with {claims} claims; at most {MAX_CLAIMS} are allowed")]
+    TooMany {
+        /// How many there are.
+        claims: usize,
+    },
+    /// Two claims are on the same key.
+    #[error("two claims of one attempt are on the same key {on}")]
+    Twice {
+        /// The key.
+        on: ClaimKey,
+    },
+}

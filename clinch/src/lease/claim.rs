@@ -1,0 +1,130 @@
+//! Claims: wishes for one place on a key.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::Fence;
+use crate::key::Key;
+
+/// The kinds of things a key can name. The same text in two spaces names two things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Space {
+    /// Locks: `lock`.
+    Lock,
+    /// Duplicate guards: `dup`.
+    Duplicate,
+    /// Concurrency limits: `sem`.
+    Permit,
+}
+
+impl Space {
+    /// The word that stands for the space in engine keys.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Duplicate => "dup",
+            Self::Permit => "sem",
+        }
+    }
+}
+
+/// A key in its space: what exactly a claim is on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimKey {
+    /// The space.
+    pub space: Space,
+    /// The key.
+    pub key: Key,
+}
+
+impl ClaimKey {
+    /// A key in the space of locks.
+    pub const fn lock(key: Key) -> Self {
+        Self { space: Space::Lock, key }
+    }
+}
+
+impl fmt::Display for ClaimKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.space.word(), self.key)
+    }
+}
+
+/// What kind of place a claim wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// The only place: nobody else holds the key in any way.
+    Exclusive,
+    /// One of any number of shared places; nobody holds the key exclusively meanwhile.
+    Shared,
+    /// One of `of` permits. The number counts for this claim's own grant: it is granted if fewer than `of` are held.
+    Permit {
+        /// How many may be held at a time.
+        of: NonZeroU32,
+    },
+}
+
+/// A wish for one place on a key, for a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    on: ClaimKey,
+    mode: Mode,
+    ttl: Duration,
+    fence_floor: Option<Fence>,
+}
+
+impl Claim {
+    /// The only place on a lock.
+    pub const fn exclusive(key: Key, ttl: Duration) -> Self {
+        Self::new(Space::Lock, key, Mode::Exclusive, ttl)
+    }
+
+    /// A shared place on a lock.
+    pub const fn shared(key: Key, ttl: Duration) -> Self {
+        Self::new(Space::Lock, key, Mode::Shared, ttl)
+    }
+
+    /// One of `of` permits.
+    pub const fn permit(key: Key, of: NonZeroU32, ttl: Duration) -> Self {
+        Self::new(Space::Permit, key, Mode::Permit { of }, ttl)
+    }
+
+    /// The only place in a duplicate window.
+    pub const fn duplicate(key: Key, ttl: Duration) -> Self {
+        Self::new(Space::Duplicate, key, Mode::Exclusive, ttl)
+    }
+
+    const fn new(space: Space, key: Key, mode: Mode, ttl: Duration) -> Self {
+        Self { on: ClaimKey { space, key }, mode, ttl, fence_floor: None }
+    }
+
+    /// Asks for a fence above `floor`, the highest that the caller has seen on this key.
+    #[must_use]
+    pub const fn fenced(mut self, floor: Fence) -> Self {
+        self.fence_floor = Some(floor);
+        self
+    }
+
+    /// The key in its space.
+    pub const fn on(&self) -> &ClaimKey {
+        &self.on
+    }
+
+    /// What kind of place it wants.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// How long the place is wanted; engines count in whole milliseconds.
+    pub const fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Whether a fence is wanted, and above which number.
+    pub const fn fence_floor(&self) -> Option<Fence> {
+        self.fence_floor
+    }
+}

@@ -1,0 +1,50 @@
+//! Exactly one caller wins.
+//!
+//! Clinch gives out *leases*: granted atomically, expiring by themselves, given back only by the one who holds them.
+//! On them stands a lock that works inside one process (the embedded memory engine, no set-up) and across machines (on
+//! Redis or Valkey, by changing one URL).
+//!
+//! ```
+//! use std::time::Duration;
+//! use clinch::{LockManager, LockOptions};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), clinch::Error> {
+//! let locks = LockManager::connect("memory:").await?; // or "redis://127.0.0.1:6379"
+//! let options = LockOptions::new(Duration::from_secs(10)).wait(Duration::from_secs(2));
+//! let guard = locks.lock("order:42", options).await?;
+//! assert!(guard.is_valid());
+//! // … the work that only one may do at a time …
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The map
+//! - [`LockManager`] takes locks; [`LockOptions`] say how; [`LockGuard`] is a lock that is held, [`Lease`] a look at it.
+//! - [`Key`] and [`KeyTemplate`] name what is locked.
+//! - [`lease`] is the model (claims, attempts, tokens, holders), [`store`] the port that engines implement,
+//!   [`stores`] the engines.
+//! - [`conformance`](crate::store) (feature `conformance`) is the suite that every store passes.
+//!
+//! # What is promised
+//! A guard computes its own validity: from just before the request was sent, by a clock that only goes forward, minus
+//! an allowance for drift. Inside that window exclusion holds as far as the engine keeps its data; after it,
+//! [`Lease::is_valid`] is false and [`Lease::lost`] has fired. What each engine can and cannot promise is written in
+//! `docs/guarantees.md`.
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod error;
+pub mod key;
+pub mod lease;
+mod manager;
+pub mod store;
+pub mod stores;
+
+pub use error::{Denied, DeniedBy, Error};
+pub use key::{IntoKey, Key, KeyError, KeyTemplate, TemplateError};
+pub use lease::{Fence, Holder, Owner, Token};
+pub use manager::{
+    Builder, Lease, LockGuard, LockManager, LockOptions, Loss, Outcome, Shutdown, Sources,
+};

@@ -1,0 +1,226 @@
+//! Taking leases: what is answered here, what is asked of the engine, and when it is asked again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::clock;
+use super::core::Core;
+use super::held::Held;
+use super::line::{Answer, Entry, Flight, HeadTurn, LineSeat, Ride, Role, Shape, local_denial};
+use super::options::LockOptions;
+use crate::error::DeniedBy;
+use crate::lease::{Attempt, Claim, ClaimKey};
+use crate::store::{Denial, Effect, ErrorKind, StoreError, Verdict};
+
+/// How often a call goes out again after the connection failed under it.
+const RECONNECTS: u32 = 2;
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub(super) enum Reply {
+    Granted(Arc<Held>),
+    Denied(Denial, DeniedBy),
+    Failed(StoreError),
+    ShutDown,
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Denied(denial) => Self::Denied(denial, DeniedBy::Lock),
+            Answer::Failed(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// A wish for one exclusive place, checked.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) on: ClaimKey,
+    pub(super) options: LockOptions,
+    pub(super) shape: Shape,
+}
+
+impl Plan {
+    pub(super) fn new(on: ClaimKey, options: LockOptions) -> Self {
+        let shape = Shape { ttl: options.ttl, label: options.label.clone() };
+        Self { on, options, shape }
+    }
+}
+
+impl Core {
+    /// Takes the lease, waiting as long as the plan allows.
+    pub(super) async fn acquire(self: &Arc<Self>, plan: &Plan) -> Reply {
+        if self.closing.is_closed() {
+            return Reply::ShutDown;
+        }
+        self.ensure_background();
+        if plan.options.wait.is_zero() {
+            self.try_once(plan).await
+        } else {
+            self.wait_in_line(plan).await
+        }
+    }
+
+    /// Answers at once: from what this process knows, from a call that is asked after this moment, or by asking.
+    async fn try_once(&self, plan: &Plan) -> Reply {
+        // Sharing somebody's call may take that call's time and then one's own.
+        let limit = Instant::now() + self.call_timeout * 2;
+        loop {
+            match self.lines.enter(&plan.on, &plan.shape) {
+                Entry::HeldHere(held) => return Reply::Denied(local_denial(&held), DeniedBy::Lock),
+                Entry::Releasing(held) => {
+                    if timeout_at(limit, held.over()).await.is_err() {
+                        return Reply::Failed(no_answer("the release of this process's own lease on it"));
+                    }
+                }
+                Entry::Ask(role) => return self.ask(role, plan).await,
+                Entry::Ride(rider) => match timeout_at(limit, rider.next()).await {
+                    Ok(Ride::Answered(answer)) => return answer.into(),
+                    Ok(Ride::Ask(role)) => return self.ask(role, plan).await,
+                    Err(_) => return Reply::Failed(no_answer("a call that this one shares")),
+                },
+            }
+        }
+    }
+
+    /// Stands in line; asks only as its head.
+    async fn wait_in_line(&self, plan: &Plan) -> Reply {
+        let deadline = Instant::now() + plan.options.wait;
+        let mut seat = self.lines.join(&plan.on, &plan.shape);
+        let mut last = None;
+        loop {
+            if self.closing.is_closed() {
+                return Reply::ShutDown;
+            }
+            let event = async {
+                match seat.turn() {
+                    HeadTurn::NotHead | HeadTurn::Busy => seat.called().await,
+                    HeadTurn::Idle => seat.called_or_due().await,
+                    HeadTurn::Local(held) => tokio::select! {
+                        biased;
+                        () = seat.called() => {}
+                        () = held.over() => {}
+                    },
+                    HeadTurn::Ask(role) => return Some(role),
+                }
+                None
+            };
+            let role = tokio::select! {
+                biased;
+                role = event => role,
+                () = sleep_until(deadline) => return last.unwrap_or_else(|| self.not_in_time(plan)),
+                () = self.closing.closed() => return Reply::ShutDown,
+            };
+            let Some(role) = role else { continue };
+            seat.schedule().asking();
+            let reply = if last.is_none() {
+                // The first call has its full time, however short the wait.
+                self.ask(role, plan).await
+            } else {
+                match timeout_at(deadline, self.ask(role, plan)).await {
+                    Ok(reply) => reply,
+                    Err(_) => return last.unwrap_or_else(|| self.not_in_time(plan)),
+                }
+            };
+            if let Some(reply) = self.final_or_later(reply, plan, &mut seat, &mut last) {
+                return reply;
+            }
+            if Instant::now() >= deadline {
+                return last.unwrap_or_else(|| self.not_in_time(plan));
+            }
+        }
+    }
+
+    /// Sorts a reply to the head: one to go home with, or one after which it asks again later.
+    fn final_or_later(
+        &self,
+        reply: Reply,
+        plan: &Plan,
+        seat: &mut LineSeat<'_>,
+        last: &mut Option<Reply>,
+    ) -> Option<Reply> {
+        let pause = self.sources.jittered(plan.options.retry_interval);
+        match &reply {
+            Reply::Denied(denial, _) => {
+                seat.schedule().denied(denial, pause, || self.store.wakeups(&plan.on));
+            }
+            Reply::Failed(error) if error.is_retryable() => seat.schedule().failed(pause),
+            Reply::Granted(_) | Reply::Failed(_) | Reply::ShutDown => return Some(reply),
+        }
+        *last = Some(reply);
+        None
+    }
+
+    /// The reply to a waiter that never came to ask.
+    fn not_in_time(&self, plan: &Plan) -> Reply {
+        Reply::Denied(self.lines.denial(&plan.on).unwrap_or_default(), DeniedBy::Lock)
+    }
+
+    /// Asks the engine; again with the same token where the connection failed or the engine was busy for a moment.
+    async fn ask(&self, mut role: Role<'_>, plan: &Plan) -> Reply {
+        let began = Instant::now();
+        let flight = role.begin(|| Flight {
+            attempt: Arc::new(self.new_attempt(plan)),
+            boot_at: clock::boot_now(),
+            doubtful: false,
+        });
+        let mut asked = 0;
+        let mut pause = FIRST_PAUSE;
+        let verdict = loop {
+            match self.store.acquire(&flight.attempt).await {
+                Ok(verdict) => break Ok(verdict),
+                Err(error) => {
+                    flight.doubtful |= error.effect() == Effect::Unknown;
+                    asked += 1;
+                    let in_time = began.elapsed() + pause < self.call_timeout;
+                    let again = match error.kind() {
+                        ErrorKind::Unavailable => asked <= RECONNECTS,
+                        ErrorKind::Busy | ErrorKind::ReadOnly => true,
+                        _ => false,
+                    };
+                    if !(again && in_time) {
+                        break Err(error);
+                    }
+                }
+            }
+            sleep(self.sources.jittered(pause)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        };
+        let flight = flight.clone();
+        match verdict {
+            Ok(Verdict::Granted(_)) => {
+                let sent_at = flight.attempt.sent_at().unwrap_or(began);
+                let window = self.window(&flight.attempt, sent_at, flight.boot_at);
+                let held = Arc::new(Held::granted(flight.attempt, window, flight.doubtful));
+                if held.remaining().is_zero() {
+                    role.take_back();
+                    return Reply::Denied(Denial::default(), DeniedBy::TooLate);
+                }
+                role.granted(&held);
+                Reply::Granted(held)
+            }
+            Ok(Verdict::Denied(denial)) => {
+                role.denied(&denial);
+                Reply::Denied(denial, DeniedBy::Lock)
+            }
+            Err(error) => {
+                role.failed(&error);
+                Reply::Failed(error)
+            }
+        }
+    }
+
+    fn new_attempt(&self, plan: &Plan) -> Attempt {
+        let token = self.new_token(plan.options.label.as_deref());
+        Attempt::one(token, Claim::exclusive(plan.on.key.clone(), plan.options.ttl))
+    }
+}
+
+fn no_answer(to: &str) -> StoreError {
+    StoreError::not_applied(ErrorKind::Timeout, format!("{to} was not answered in time"))
+}

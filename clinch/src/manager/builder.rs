@@ -1,0 +1,191 @@
+//! Setting a manager up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::LockManager;
+use super::core::Core;
+use super::options::MIN_TTL;
+use super::sources::Sources;
+use crate::error::Error;
+use crate::store::Store;
+use crate::stores::{self, StoreOptions, memory::MemoryStore};
+
+/// Sets a manager up: [`connect`](Self::connect) to an engine, or [`store`](Self::store) and
+/// [`build`](Builder::build).
+///
+/// ```
+/// use std::time::Duration;
+/// use clinch::LockManager;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), clinch::Error> {
+/// let locks = LockManager::builder()
+///     .prefix("shop")
+///     .call_timeout(Duration::from_millis(500))
+///     .connect("memory:")
+///     .await?;
+/// # let _ = locks;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Builder<S = ()> {
+    store: S,
+    options: StoreOptions,
+    max_ttl: Duration,
+    sources: Sources,
+    runtime: Option<Handle>,
+    host: Option<String>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            store: (),
+            options: StoreOptions::default(),
+            max_ttl: Duration::from_secs(86_400),
+            sources: Sources::system(),
+            runtime: None,
+            host: None,
+        }
+    }
+}
+
+impl<S> Builder<S> {
+    /// The longest TTL that is accepted; 24 h unless set, at most 366 days.
+    pub const fn max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.max_ttl = max_ttl;
+        self
+    }
+
+    /// The time limit of every call to the engine; 1 s unless set.
+    pub const fn call_timeout(mut self, limit: Duration) -> Self {
+        self.options.call_timeout = limit;
+        self
+    }
+
+    /// The runtime on which the manager does its background work: renewing and releasing. Unless set, it is the one
+    /// from which the manager is used first; give it one of its own if yours may be blocked for long.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// How this machine is called in tokens and so in what others see of a holder; the host name unless set.
+    pub fn host(mut self, host: impl Into<String>) -> Self {
+        self.host = Some(host.into());
+        self
+    }
+
+    /// Where random numbers come from; for simulations.
+    pub fn sources(mut self, sources: Sources) -> Self {
+        self.sources = sources;
+        self
+    }
+
+    fn checked(&self) -> Result<(), Error> {
+        let most = Duration::from_secs(366 * 86_400);
+        if self.max_ttl < MIN_TTL || self.max_ttl > most {
+            let accepted = format!("accepted is {MIN_TTL:?} to 366 days");
+            return Err(Error::option("max_ttl", format!("{:?}", self.max_ttl), accepted));
+        }
+        for (field, value) in
+            [("call_timeout", self.options.call_timeout), ("connect_timeout", self.options.connect_timeout)]
+        {
+            if value < Duration::from_millis(1) || value > Duration::from_secs(3600) {
+                return Err(Error::option(field, format!("{value:?}"), "accepted is 1 ms to 1 h"));
+            }
+        }
+        if !(1..=100_000).contains(&self.options.max_in_flight) {
+            return Err(Error::option("max_in_flight", self.options.max_in_flight, "accepted is 1 to 100000"));
+        }
+        stores::check_prefix(&self.options.prefix)
+    }
+
+    fn finish(self, store: Arc<dyn Store>) -> LockManager {
+        let host = self.host.unwrap_or_else(host_name);
+        // What others see of it is kept short; names are rarely longer.
+        let host: String = host.chars().take(64).collect();
+        let core = Core::new(store, self.sources, self.max_ttl, self.options.call_timeout, self.runtime, &host);
+        LockManager::new(core)
+    }
+}
+
+impl Builder {
+    /// What engine keys begin with: `shop` makes `shop:lock:order:42`. `clinch` unless set; may be empty.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.options.prefix = prefix.into();
+        self
+    }
+
+    /// The time limit of making a connection; 5 s unless set.
+    pub const fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.options.connect_timeout = limit;
+        self
+    }
+
+    /// How many calls may be in flight to the engine at a time; 100 unless set. What is over it waits for its turn, at
+    /// most for the call's time limit.
+    pub const fn max_in_flight(mut self, calls: usize) -> Self {
+        self.options.max_in_flight = calls;
+        self
+    }
+
+    /// Connects to the engine that `url` names and makes a round trip to it: `memory:`,
+    /// `redis://[user:password@]host[:port][/database]`, `rediss://…` (TLS), `redis+unix:///path/to/socket`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`] or [`Error::InvalidOption`] for what cannot work, [`Error::Engine`] if the engine cannot
+    /// be reached within the connect limit, refuses the credentials, is a read-only replica, or is something else.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is left behind when the future is dropped.
+    pub async fn connect(self, url: &str) -> Result<LockManager, Error> {
+        self.checked()?;
+        let store = stores::connect(url, &self.options).await?;
+        Ok(self.finish(store))
+    }
+
+    /// Uses a store that is already there: one of your own, or one that several managers share.
+    pub fn store(self, store: Arc<dyn Store>) -> Builder<Arc<dyn Store>> {
+        Builder {
+            store,
+            options: self.options,
+            max_ttl: self.max_ttl,
+            sources: self.sources,
+            runtime: self.runtime,
+            host: self.host,
+        }
+    }
+
+    /// A memory store of the manager's own.
+    pub fn memory(self) -> Builder<Arc<dyn Store>> {
+        self.store(Arc::new(MemoryStore::new()))
+    }
+}
+
+impl Builder<Arc<dyn Store>> {
+    /// Makes the manager.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] for a value that cannot work.
+    pub fn build(self) -> Result<LockManager, Error> {
+        self.checked()?;
+        let store = self.store.clone();
+        Ok(self.finish(store))
+    }
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "localhost".to_owned())
+}

@@ -1,0 +1,139 @@
+//! What a manager, its guards and its background task share.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::background::Background;
+use super::held::Window;
+use super::line::Lines;
+use super::release::Releases;
+use super::renew::Renewals;
+use super::sources::Sources;
+use crate::key::escape::Escaped;
+use crate::lease::{Attempt, Token};
+use crate::store::Store;
+
+/// What is added to the relative allowance for drift: Redis counts in milliseconds and rounds.
+const LEAST_DRIFT: Duration = Duration::from_millis(2);
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) sources: Sources,
+    pub(super) max_ttl: Duration,
+    pub(super) call_timeout: Duration,
+    pub(super) runtime: Option<Handle>,
+    pub(super) lines: Lines,
+    pub(super) releases: Arc<Releases>,
+    pub(super) renewals: Arc<Renewals>,
+    pub(super) background: Background,
+    pub(super) closing: Closing,
+    /// Guards that are alive.
+    pub(super) guards: AtomicUsize,
+    /// `host:pid:`, as it stands in tokens.
+    owner: String,
+}
+
+impl Core {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        sources: Sources,
+        max_ttl: Duration,
+        call_timeout: Duration,
+        runtime: Option<Handle>,
+        host: &str,
+    ) -> Self {
+        let releases = Arc::new(Releases::default());
+        let mut owner = String::new();
+        // Writing into a `String` does not fail.
+        let _ = write!(Escaped(&mut owner), "{host}");
+        let _ = write!(owner, ":{}:", std::process::id());
+        Self {
+            store,
+            sources,
+            max_ttl,
+            call_timeout,
+            runtime,
+            lines: Lines::new(releases.clone()),
+            releases,
+            renewals: Arc::default(),
+            background: Background::default(),
+            closing: Closing::default(),
+            guards: AtomicUsize::new(0),
+            owner,
+        }
+    }
+
+    /// A token that nobody else has and nobody can guess.
+    pub(super) fn new_token(&self, label: Option<&str>) -> Token {
+        let mut text = String::with_capacity(96);
+        // Writing into a `String` does not fail.
+        let _ = write!(text, "{:032x}@{}", self.sources.random_u128(), self.owner);
+        let _ = Escaped(&mut text).write_str(label.unwrap_or_default());
+        text.push(':');
+        if let Some(task) = self.sources.task() {
+            let _ = write!(text, "{task}");
+        }
+        let _ = write!(text, ":{}", self.sources.wall_ms());
+        Token::from_text(text)
+    }
+
+    /// Until when a lease counts that was sent at `sent_at`: its TTL from before the send, minus drift.
+    pub(super) fn window(&self, lease: &Attempt, sent_at: Instant, boot_at: Option<Duration>) -> Window {
+        let ttl = lease.ttl();
+        let drift = if self.store.capabilities().same_clock { Duration::ZERO } else { ttl / 100 + LEAST_DRIFT };
+        let valid = ttl.saturating_sub(drift);
+        Window {
+            valid_until: sent_at + valid,
+            boot_until: boot_at.map(|at| at + valid),
+            // The engine counts from when it got the request, which the time limit bounds, and may be a little slow.
+            engine_until: sent_at + lease.longest_ttl() + self.call_timeout + drift,
+        }
+    }
+}
+
+/// Whether the manager was shut down.
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    closed: AtomicBool,
+    changed: Notify,
+}
+
+impl Closing {
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Waits until it is closed.
+    pub(super) async fn closed(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.is_closed() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// The manager and its guards. When the last of them is gone, the background task finishes what is queued and ends.
+#[derive(Debug)]
+pub(super) struct Life(pub(super) Arc<Core>);
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.0.background.finish();
+    }
+}

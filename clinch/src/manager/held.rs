@@ -1,0 +1,255 @@
+//! The state of one lease that this process was granted, shared by its guard, its observers and the background task.
+//!
+//! A lease goes `Held` → `Releasing` → `Ended`, or straight to `Ended`, and never back: once [`lost`](Held::lost) has
+//! fired, no late answer makes it valid again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::clock;
+use crate::lease::{Attempt, ClaimKey, Holder};
+
+/// tokio's timers round up to whole milliseconds; `lost()` is armed this much early so that it never fires late.
+const TIMER_GRANULARITY: Duration = Duration::from_millis(1);
+
+/// Why a lease no longer protects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Loss {
+    /// Its validity ended: it was not renewed, or not in time.
+    Expired,
+    /// The engine said that it is no longer ours: it lost its memory, or somebody else has the key.
+    TakenOver,
+    /// Somebody ended it by force.
+    Revoked,
+    /// It was given back.
+    Released,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Held,
+    Releasing,
+    Ended(Loss),
+}
+
+/// How a lease stands, for those who want its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nobody else can have the key.
+    Valid,
+    /// It is on its way out.
+    Releasing,
+    /// It tells nothing about the key any more.
+    Over,
+}
+
+/// Until when a lease counts, by each clock that has a say.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window {
+    /// The end of its validity.
+    pub(super) valid_until: Instant,
+    /// The same by the clock that does not stop when the machine sleeps.
+    pub(super) boot_until: Option<Duration>,
+    /// After this nothing of it can be left in the engine.
+    pub(super) engine_until: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct Held {
+    attempt: Arc<Attempt>,
+    /// Whether the outcome of one of its acquires was unknown, so that one may still arrive at the engine.
+    doubtful: bool,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    window: Window,
+}
+
+impl Held {
+    pub(super) fn granted(attempt: Arc<Attempt>, window: Window, doubtful: bool) -> Self {
+        Self::new(attempt, window, doubtful, Phase::Held)
+    }
+
+    /// An attempt that was never handed out and must be taken back.
+    pub(super) fn to_take_back(attempt: Arc<Attempt>) -> Self {
+        let now = Instant::now();
+        // An acquire that is still on its way may be granted as late as now, and then lives for its TTL.
+        let window = Window { valid_until: now, boot_until: None, engine_until: now + attempt.longest_ttl() };
+        Self::new(attempt, window, true, Phase::Releasing)
+    }
+
+    fn new(attempt: Arc<Attempt>, window: Window, doubtful: bool, phase: Phase) -> Self {
+        Self { attempt, doubtful, state: Mutex::new(State { phase, window }), changed: Notify::new() }
+    }
+
+    pub(super) fn attempt(&self) -> &Attempt {
+        &self.attempt
+    }
+
+    pub(super) const fn is_doubtful(&self) -> bool {
+        self.doubtful
+    }
+
+    /// The key of its only claim, or of its first one.
+    pub(super) fn on(&self) -> &ClaimKey {
+        self.attempt.claims()[0].on()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn engine_until(&self) -> Instant {
+        self.state().window.engine_until
+    }
+
+    /// What is left of its validity; zero if it is not held any more.
+    pub(super) fn remaining(&self) -> Duration {
+        self.state().remaining()
+    }
+
+    /// As others see it.
+    pub(super) fn holder(&self) -> Holder {
+        let remaining = self.remaining().max(Duration::from_millis(1));
+        let claim = &self.attempt.claims()[0];
+        Holder::new(claim.on().clone(), claim.mode(), self.attempt.token().clone(), Some(remaining))
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        let state = self.state();
+        match state.phase {
+            Phase::Held if !state.remaining().is_zero() => Standing::Valid,
+            Phase::Releasing if Instant::now() < state.window.engine_until => Standing::Releasing,
+            Phase::Held | Phase::Releasing | Phase::Ended(_) => Standing::Over,
+        }
+    }
+
+    /// A renewal was granted; `false` if the lease had ended before the answer came.
+    pub(super) fn extend(&self, window: Window) -> bool {
+        let mut state = self.state();
+        state.window.engine_until = state.window.engine_until.max(window.engine_until);
+        if state.phase != Phase::Held {
+            return false;
+        }
+        if state.remaining().is_zero() {
+            self.end_locked(state, Loss::Expired);
+            return false;
+        }
+        state.window = window;
+        drop(state);
+        // Observers re-arm their timers.
+        self.changed.notify_waiters();
+        true
+    }
+
+    /// Marks the lease as ended, unless it is already on its way out.
+    pub(super) fn end(&self, loss: Loss) {
+        let state = self.state();
+        if state.phase == Phase::Held {
+            self.end_locked(state, loss);
+        }
+    }
+
+    fn end_locked(&self, mut state: MutexGuard<'_, State>, loss: Loss) {
+        state.phase = Phase::Ended(loss);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Marks the lease as on its way out. Says whether the engine must be told: not if it already said that the lease
+    /// is gone.
+    pub(super) fn begin_release(&self) -> bool {
+        let mut state = self.state();
+        match state.phase {
+            // By our count it has expired, but our count is careful, and the engine's clock may be slow.
+            Phase::Held | Phase::Ended(Loss::Expired) => {
+                state.phase = Phase::Releasing;
+                drop(state);
+                self.changed.notify_waiters();
+                true
+            }
+            Phase::Releasing | Phase::Ended(_) => false,
+        }
+    }
+
+    pub(super) fn finish_release(&self) {
+        let state = self.state();
+        if state.phase == Phase::Releasing {
+            self.end_locked(state, Loss::Released);
+        }
+    }
+
+    /// Waits until the lease no longer protects: no later than the end of its validity, even while a renewal hangs.
+    pub(super) async fn lost(&self) -> Loss {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let wake_at = match self.look_for_loss() {
+                Ok(loss) => return loss,
+                Err(valid_until) => early(valid_until),
+            };
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    /// The loss, or the end of the validity.
+    fn look_for_loss(&self) -> Result<Loss, Instant> {
+        let state = self.state();
+        match state.phase {
+            Phase::Ended(loss) => Ok(loss),
+            Phase::Releasing => Ok(Loss::Released),
+            Phase::Held if state.remaining() <= TIMER_GRANULARITY => {
+                self.end_locked(state, Loss::Expired);
+                Ok(Loss::Expired)
+            }
+            Phase::Held => Err(state.window.valid_until),
+        }
+    }
+
+    /// Waits until the lease tells nothing about its key any more: given back, lost, or run out.
+    pub(super) async fn over(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let end = match self.standing() {
+                Standing::Over => return,
+                Standing::Valid => self.state().window.valid_until,
+                Standing::Releasing => self.state().window.engine_until,
+            };
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = sleep_until(end) => {}
+            }
+        }
+    }
+}
+
+impl State {
+    fn remaining(&self) -> Duration {
+        if self.phase != Phase::Held {
+            return Duration::ZERO;
+        }
+        let left = self.window.valid_until.saturating_duration_since(Instant::now());
+        match (self.window.boot_until, clock::boot_now()) {
+            (Some(until), Some(now)) => left.min(until.saturating_sub(now)),
+            _ => left,
+        }
+    }
+}
+
+fn early(at: Instant) -> Instant {
+    at.checked_sub(TIMER_GRANULARITY).unwrap_or(at)
+}

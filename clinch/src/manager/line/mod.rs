@@ -1,0 +1,330 @@
+//! What this process knows of each key: the lease it has, the call it is making, who waits. Plain state under a lock.
+//!
+//! At most one call per key is in flight from a process. Whoever makes it has the *role*; the others either share its
+//! answer, if they came before it was sent, or wait for the next one. Tries (`wait` 0) queue behind a call in flight;
+//! waiters stand in a line of which only the head asks. Every future that has a seat here gives it up when it is
+//! dropped, and a role that is dropped is handed on.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::held::{Held, Standing};
+use super::release::Releases;
+use super::schedule::Schedule;
+use crate::lease::{Attempt, ClaimKey};
+use crate::store::{Denial, StoreError};
+
+mod seats;
+
+pub(super) use seats::{LineSeat, Ride, Rider, Role};
+
+const SHARDS: usize = 32;
+
+/// Local state of all keys.
+#[derive(Debug)]
+pub(super) struct Lines {
+    shards: Box<[Mutex<HashMap<ClaimKey, Slot>>]>,
+    hasher: RandomState,
+    /// Where attempts go that nobody is left to go on with.
+    releases: Arc<Releases>,
+}
+
+/// Local state of one key; it exists only while there is something to know.
+#[derive(Debug, Default)]
+struct Slot {
+    /// The lease this process has, or is giving back.
+    held: Option<Arc<Held>>,
+    /// Somebody has the role.
+    asking: bool,
+    /// An attempt that was sent and whose caller is gone: the next one with the same shape asks on with it.
+    orphan: Option<(Flight, Shape)>,
+    /// Tries that came after the call in flight was sent.
+    tries: VecDeque<Arc<Seat>>,
+    /// Waiters, first come first served.
+    line: VecDeque<Arc<Seat>>,
+    /// A local lease ended since the head asked last.
+    freed: bool,
+    /// What the head knows, while no head has it.
+    schedule: Option<Schedule>,
+    /// The engine's last denial.
+    denial: Option<Denial>,
+}
+
+/// What two attempts must have in common for one to go on with the other's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) ttl: Duration,
+    pub(super) label: Option<String>,
+}
+
+/// An attempt on its way to the engine.
+#[derive(Debug, Clone)]
+pub(super) struct Flight {
+    pub(super) attempt: Arc<Attempt>,
+    /// The boot clock before its first send.
+    pub(super) boot_at: Option<Duration>,
+    /// Whether the outcome of one of its acquires is unknown.
+    pub(super) doubtful: bool,
+}
+
+/// One who waits.
+#[derive(Debug)]
+struct Seat {
+    shape: Shape,
+    turn: Mutex<Turn>,
+    called: Notify,
+}
+
+#[derive(Debug)]
+enum Turn {
+    Waiting,
+    /// The role is this seat's.
+    Ask,
+    Answer(Answer),
+    /// Its future is gone.
+    Gone,
+}
+
+/// An answer that is shared.
+#[derive(Debug, Clone)]
+pub(super) enum Answer {
+    Denied(Denial),
+    Failed(StoreError),
+}
+
+/// What becomes of a try.
+pub(super) enum Entry<'a> {
+    /// This process holds the key: nobody else can have it.
+    HeldHere(Arc<Held>),
+    /// This process is giving the key back: to be waited for.
+    Releasing(Arc<Held>),
+    /// Ask the engine.
+    Ask(Role<'a>),
+    /// Wait for an answer that is asked for after now.
+    Ride(Rider<'a>),
+}
+
+/// What the head of a line is to do.
+pub(super) enum HeadTurn<'a> {
+    NotHead,
+    /// This process holds the key or is giving it back.
+    Local(Arc<Held>),
+    /// Somebody else is asking.
+    Busy,
+    /// There is no reason to ask now.
+    Idle,
+    Ask(Role<'a>),
+}
+
+impl Lines {
+    pub(super) fn new(releases: Arc<Releases>) -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new(), releases }
+    }
+
+    fn shard(&self, on: &ClaimKey) -> MutexGuard<'_, HashMap<ClaimKey, Slot>> {
+        #[expect(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
+        let hash = self.hasher.hash_one(on) as usize;
+        self.shards[hash & (SHARDS - 1)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `step` on the slot of `on`, and forgets the slot if nothing is left to know.
+    fn with_slot<T>(&self, on: &ClaimKey, step: impl FnOnce(&mut Slot) -> T) -> T {
+        let mut shard = self.shard(on);
+        match shard.get_mut(on) {
+            Some(slot) => {
+                let value = step(slot);
+                if slot.is_idle() {
+                    shard.remove(on);
+                }
+                value
+            }
+            None => {
+                let mut slot = Slot::default();
+                let value = step(&mut slot);
+                if !slot.is_idle() {
+                    shard.insert(on.clone(), slot);
+                }
+                value
+            }
+        }
+    }
+
+    /// A try comes.
+    pub(super) fn enter<'a>(&'a self, on: &'a ClaimKey, shape: &Shape) -> Entry<'a> {
+        self.with_slot(on, |slot| {
+            match slot.local() {
+                Some((held, Standing::Valid)) => return Entry::HeldHere(held),
+                Some((held, _)) => return Entry::Releasing(held),
+                None => {}
+            }
+            if slot.asking || slot.head().is_some() {
+                let seat = Seat::new(shape);
+                slot.tries.push_back(seat.clone());
+                if !slot.asking {
+                    // The try counts as the head's poll.
+                    slot.call_head();
+                }
+                return Entry::Ride(Rider::new(self, on, seat));
+            }
+            slot.asking = true;
+            Entry::Ask(Role::new(self, on, shape.clone()))
+        })
+    }
+
+    /// A waiter comes.
+    pub(super) fn join<'a>(&'a self, on: &'a ClaimKey, shape: &Shape) -> LineSeat<'a> {
+        let seat = Seat::new(shape);
+        self.with_slot(on, |slot| slot.line.push_back(seat.clone()));
+        LineSeat::new(self, on, seat)
+    }
+
+    /// The lease was given back, or lost: the key may be free.
+    pub(super) fn ended(&self, held: &Arc<Held>) {
+        self.with_slot(held.on(), |slot| {
+            if slot.held.as_ref().is_some_and(|here| Arc::ptr_eq(here, held)) {
+                slot.held = None;
+                slot.freed = true;
+                slot.hand_on(&self.releases);
+            }
+        });
+    }
+
+    /// The lease this process has on the key, or is giving back.
+    pub(super) fn local(&self, on: &ClaimKey) -> Option<Arc<Held>> {
+        self.with_slot(on, |slot| slot.local().map(|(held, _)| held))
+    }
+
+    /// Why the key was last denied.
+    pub(super) fn denial(&self, on: &ClaimKey) -> Option<Denial> {
+        self.with_slot(on, |slot| match slot.local() {
+            Some((held, _)) => Some(local_denial(&held)),
+            None => slot.denial.clone(),
+        })
+    }
+
+    /// Whether nothing is known of any key; for tests.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).is_empty())
+    }
+}
+
+/// What a try is told that this very process stands in the way of.
+pub(super) fn local_denial(held: &Held) -> Denial {
+    let holder = held.holder();
+    Denial { claim: 0, retry_after: holder.remaining(), holder: Some(holder) }
+}
+
+impl Slot {
+    fn is_idle(&self) -> bool {
+        self.held.is_none() && !self.asking && self.orphan.is_none() && self.tries.is_empty() && self.line.is_empty()
+    }
+
+    /// The local lease, unless it tells nothing any more; then it is forgotten.
+    fn local(&mut self) -> Option<(Arc<Held>, Standing)> {
+        let held = self.held.clone()?;
+        match held.standing() {
+            Standing::Over => {
+                self.held = None;
+                self.freed = true;
+                None
+            }
+            standing => Some((held, standing)),
+        }
+    }
+
+    /// The first of the line that is still there.
+    fn head(&mut self) -> Option<Arc<Seat>> {
+        while self.line.front()?.is_gone() {
+            self.line.pop_front();
+        }
+        self.line.front().cloned()
+    }
+
+    fn call_head(&mut self) {
+        if let Some(head) = self.head() {
+            head.called.notify_one();
+        }
+    }
+
+    /// If nobody has the role, finds out who is next.
+    fn hand_on(&mut self, releases: &Releases) {
+        if self.asking {
+            return;
+        }
+        match self.local() {
+            Some((held, Standing::Valid)) => {
+                let denial = local_denial(&held);
+                self.answer_tries(&Answer::Denied(denial));
+                self.call_head();
+                return;
+            }
+            // Whoever gives it back comes here again.
+            Some(_) => return,
+            None => {}
+        }
+        while self.tries.front().is_some_and(|seat| seat.is_gone()) {
+            self.tries.pop_front();
+        }
+        let head = self.head();
+        let next = head.as_ref().or(self.tries.front());
+        if let Some((orphan, shape)) = self.orphan.take() {
+            if next.is_some_and(|seat| seat.shape == shape) {
+                self.orphan = Some((orphan, shape));
+            } else {
+                // It must be out of the way before somebody else asks, or dies with nobody left to ask.
+                self.take_back(orphan.attempt, releases);
+                return;
+            }
+        }
+        if head.is_some() {
+            self.call_head();
+        } else if let Some(seat) = self.tries.pop_front() {
+            self.asking = true;
+            seat.give(Turn::Ask);
+        }
+    }
+
+    /// Sends an attempt whose outcome is not known, or not wanted, to be released. Until that is answered, tries wait
+    /// for it instead of being denied by it.
+    fn take_back(&mut self, attempt: Arc<Attempt>, releases: &Releases) {
+        let held = Arc::new(Held::to_take_back(attempt));
+        if self.local().is_none() {
+            self.held = Some(held.clone());
+        }
+        releases.push(held);
+    }
+
+    fn answer_tries(&mut self, answer: &Answer) {
+        for seat in self.tries.drain(..) {
+            seat.give(Turn::Answer(answer.clone()));
+        }
+    }
+}
+
+impl Seat {
+    fn new(shape: &Shape) -> Arc<Self> {
+        Arc::new(Self { shape: shape.clone(), turn: Mutex::new(Turn::Waiting), called: Notify::new() })
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(*self.turn(), Turn::Gone)
+    }
+
+    fn give(&self, turn: Turn) {
+        let mut mine = self.turn();
+        if !matches!(*mine, Turn::Gone) {
+            *mine = turn;
+            self.called.notify_one();
+        }
+    }
+}
+

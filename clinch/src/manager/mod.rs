@@ -1,0 +1,306 @@
+//! The manager: everything between a caller's wish and an engine's short steps, written once for all engines.
+//!
+//! It promises that a future which is dropped leaves nothing behind, that a guard which is dropped gives its lock back,
+//! that nobody is told "held" by a lease which this very process is already giving back, and that the engine is asked
+//! only what this process cannot answer itself. `ARCHITECTURE.md` explains how.
+
+mod acquire;
+mod background;
+mod builder;
+mod clock;
+mod core;
+mod guard;
+mod held;
+mod line;
+mod options;
+mod outcome;
+mod release;
+mod renew;
+mod schedule;
+mod sources;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use self::acquire::{Plan, Reply};
+use self::core::{Core, Life};
+use crate::error::{Denied, Error};
+use crate::key::IntoKey;
+use crate::lease::{ClaimKey, Holder};
+use crate::store::{Capabilities, Cursor, Page, Revocation};
+
+pub use self::builder::Builder;
+pub use self::guard::{Lease, LockGuard};
+pub use self::held::Loss;
+pub use self::options::LockOptions;
+pub use self::outcome::Outcome;
+pub use self::sources::Sources;
+
+/// Takes locks. Clones are cheap and share everything: make one per process and engine.
+///
+/// ```
+/// use std::time::Duration;
+/// use clinch::LockManager;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), clinch::Error> {
+/// let locks = LockManager::memory();
+/// let first = locks.try_lock("order:42", Duration::from_secs(10)).await?;
+/// let second = locks.try_lock("order:42", Duration::from_secs(10)).await?;
+/// assert!(first.is_some() && second.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct LockManager {
+    core: Arc<Core>,
+    life: Arc<Life>,
+}
+
+/// What was left when a manager was shut down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// Releases that were not answered by the deadline; their leases run out by themselves.
+    pub unreleased: usize,
+    /// Guards that somebody still has.
+    pub guards: usize,
+}
+
+impl Shutdown {
+    /// Whether nothing is left.
+    pub const fn is_clean(&self) -> bool {
+        self.unreleased == 0 && self.guards == 0
+    }
+}
+
+impl LockManager {
+    fn new(core: Core) -> Self {
+        let core = Arc::new(core);
+        Self { life: Arc::new(Life(core.clone())), core }
+    }
+
+    /// A manager on a memory engine of its own: no set-up, one process.
+    #[expect(clippy::missing_panics_doc, reason = "the defaults are valid, which a test checks")]
+    pub fn memory() -> Self {
+        #[expect(clippy::expect_used, reason = "the defaults are valid, which a test checks")]
+        Builder::default().memory().build().expect("the defaults are valid")
+    }
+
+    /// A manager on the engine that `url` names, with the defaults of [`Builder`].
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is left behind when the future is dropped.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Builder::default().connect(url).await
+    }
+
+    /// Sets a manager up.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Takes the lock, or gives `None` if somebody else has it: at once, or after the options' `wait`.
+    ///
+    /// # Errors
+    /// Bad input, [`Error::Engine`] if the engine failed, [`Error::ShutDown`].
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call leaves nothing behind. What it may have been granted meanwhile is given to the next one who
+    /// asks for the same, or back to the engine in the background.
+    pub async fn try_lock(
+        &self,
+        key: impl IntoKey,
+        options: impl Into<LockOptions>,
+    ) -> Result<Option<LockGuard>, Error> {
+        match self.attempt(key, options).await? {
+            Outcome::Acquired(guard) => Ok(Some(guard)),
+            Outcome::DeniedByLock(_) => Ok(None),
+            Outcome::EngineFailed(error) => Err(error),
+        }
+    }
+
+    /// Takes the lock, or says in full why not.
+    ///
+    /// # Errors
+    /// Bad input, [`Error::ShutDown`]. A failing engine is an outcome, not an error.
+    ///
+    /// # Cancel safety
+    /// Safe, as [`try_lock`](Self::try_lock).
+    pub async fn attempt(&self, key: impl IntoKey, options: impl Into<LockOptions>) -> Result<Outcome, Error> {
+        let key = key.into_key()?;
+        let options = options.into().checked(self.core.max_ttl)?;
+        let plan = Plan::new(ClaimKey::lock(key), options);
+        let key = &plan.on.key;
+        match self.core.acquire(&plan).await {
+            Reply::Granted(held) => {
+                tracing::debug!(%key, "acquired");
+                let every = plan.options.renewal_interval();
+                let renewing = plan.options.renewal.zip(every).map(|(renewal, every)| {
+                    self.core.background.listen();
+                    self.core.renewals.start(&held, every, renewal.up_to)
+                });
+                Ok(Outcome::Acquired(LockGuard::new(held, renewing, self.life.clone())))
+            }
+            Reply::Denied(denial, cause) => {
+                tracing::debug!(%key, ?cause, "denied");
+                Ok(Outcome::DeniedByLock(Denied {
+                    key: key.clone(),
+                    cause,
+                    holder: denial.holder,
+                    retry_after: denial.retry_after,
+                    waited: plan.options.wait,
+                }))
+            }
+            Reply::Failed(source) => {
+                tracing::error!(%key, error = %source, "engine failure");
+                Ok(Outcome::EngineFailed(Error::engine("acquire", Some(key), source)))
+            }
+            Reply::ShutDown => Err(Error::ShutDown { key: Some(key.clone()) }),
+        }
+    }
+
+    /// Takes the lock, waiting at most the options' `wait` for it.
+    ///
+    /// # Errors
+    /// [`Error::LockNotAcquired`] if somebody else has it, with who that is; else as [`try_lock`](Self::try_lock).
+    ///
+    /// # Cancel safety
+    /// Safe, as [`try_lock`](Self::try_lock): a waiter that is dropped leaves the line.
+    pub async fn lock(&self, key: impl IntoKey, options: impl Into<LockOptions>) -> Result<LockGuard, Error> {
+        match self.attempt(key, options).await? {
+            Outcome::Acquired(guard) => Ok(guard),
+            Outcome::DeniedByLock(denied) => Err(Error::denied(denied)),
+            Outcome::EngineFailed(error) => Err(error),
+        }
+    }
+
+    /// Runs `block` under the lock and gives the lock back on every way out: value, error, panic, dropped future.
+    ///
+    /// The block gets a [`Lease`] to look at. What it returns comes back untouched, an error of its own included: a
+    /// release that fails is logged, never put in its place.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use clinch::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), clinch::Error> {
+    /// # let locks = LockManager::memory();
+    /// let sum = locks.with_lock("order:42", Duration::from_secs(10), async |lease| {
+    ///     assert!(lease.is_valid());
+    ///     40 + 2
+    /// }).await?;
+    /// assert_eq!(sum, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); the block has not run then.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future drops the block and then gives the lock back in the background.
+    pub async fn with_lock<T, B, F>(
+        &self,
+        key: impl IntoKey,
+        options: impl Into<LockOptions>,
+        block: B,
+    ) -> Result<T, Error>
+    where
+        B: FnOnce(Lease) -> F,
+        F: Future<Output = T>,
+    {
+        let guard = self.lock(key, options).await?;
+        let value = block(guard.lease()).await;
+        if let Err(error) = guard.release().await {
+            tracing::warn!(%error, "the block is done, but its lock could not be given back at once");
+        }
+        Ok(value)
+    }
+
+    /// Who holds the lock: empty if nobody does.
+    ///
+    /// # Errors
+    /// Bad input, [`Error::Engine`].
+    ///
+    /// # Cancel safety
+    /// Safe: it changes nothing.
+    pub async fn inspect(&self, key: impl IntoKey) -> Result<Vec<Holder>, Error> {
+        let on = ClaimKey::lock(key.into_key()?);
+        self.core.store.inspect(&on).await.map_err(|source| Error::engine("inspect", Some(&on.key), source))
+    }
+
+    /// Holders of all keys under this manager's prefix, a page at a time, beginning with [`Cursor::START`].
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    ///
+    /// # Cancel safety
+    /// Safe: it changes nothing.
+    pub async fn list(&self, cursor: Cursor) -> Result<Page, Error> {
+        self.core.store.list(cursor).await.map_err(|source| Error::engine("list", None, source))
+    }
+
+    /// Ends by force the lease of exactly the holder that was seen, by [`inspect`](Self::inspect) or in a denial.
+    /// `false` if that one no longer has it; a successor is never touched. The holder's guard learns it: its
+    /// [`lost`](Lease::lost) fires.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    ///
+    /// # Cancel safety
+    /// Not undone: once sent, it takes effect even if the future is dropped.
+    pub async fn force_release(&self, holder: &Holder) -> Result<bool, Error> {
+        let on = holder.on();
+        let revoked = self.core.store.revoke(on, holder.token()).await;
+        let revoked = revoked.map_err(|source| Error::engine("force_release", Some(&on.key), source))?;
+        if revoked {
+            self.core.revoked(&Revocation { on: on.clone(), token: holder.token().clone() });
+        }
+        Ok(revoked)
+    }
+
+    /// A real round trip to the engine; returns how long it took.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    ///
+    /// # Cancel safety
+    /// Safe: it changes nothing.
+    pub async fn ping(&self) -> Result<Duration, Error> {
+        self.core.store.ping().await.map_err(|source| Error::engine("ping", None, source))
+    }
+
+    /// What the engine behind this manager can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.core.store.capabilities()
+    }
+
+    /// Refuses new attempts, ends waiting ones, and gives back what is still to be given back, for at most `limit`.
+    ///
+    /// Guards that somebody still has stay valid and can still be released; they are reported. This and
+    /// [`LockGuard::release`] are the sure ways to give a lock back: a guard dropped while its runtime ends may have to
+    /// run out.
+    ///
+    /// # Cancel safety
+    /// New attempts stay refused; the rest goes on in the background as long as the runtime lives.
+    pub async fn shutdown(&self, limit: Duration) -> Shutdown {
+        self.core.closing.close();
+        self.core.ensure_background();
+        // Time out or not: what counts is what is left.
+        let _ = timeout(limit, self.core.releases.drained()).await;
+        let left =
+            Shutdown { unreleased: self.core.releases.pending(), guards: self.core.guards.load(Ordering::Acquire) };
+        if left.is_clean() {
+            self.core.background.finish();
+            self.core.store.close();
+        }
+        left
+    }
+}

@@ -1,0 +1,84 @@
+//! When the head of a line asks the engine again.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::lease::Token;
+use crate::store::{Denial, Wakeups};
+
+/// Two sightings of one lease's end that lie closer than this are the same end.
+const SAME_END: Duration = Duration::from_millis(10);
+
+/// What the head knows of when to ask: at once if it never did, then on a wake-up, when the holder's lease should have
+/// ended, and after its retry interval. It outlives its head: the next one goes on with it.
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    wakeups: Option<Wakeups>,
+    woken: bool,
+    next_poll: Option<Instant>,
+    /// When the holder's lease should have ended, as long as nobody asked because of that.
+    holder_end: Option<Instant>,
+    /// The end that was asked for last, so that a holder who stays past it is not asked for again and again.
+    asked_end: Option<(Token, Instant)>,
+    holder: Option<Token>,
+}
+
+impl Schedule {
+    pub(super) fn is_due(&self) -> bool {
+        let now = Instant::now();
+        self.woken
+            || self.next_poll.is_none_or(|at| at <= now)
+            || self.holder_end.is_some_and(|at| at <= now)
+    }
+
+    /// The call is being sent.
+    pub(super) fn asking(&mut self) {
+        self.woken = false;
+        if let Some(end) = self.holder_end.take_if(|end| *end <= Instant::now()) {
+            self.asked_end = self.holder.clone().map(|holder| (holder, end));
+        }
+    }
+
+    /// The call was denied; the next poll comes after `pause`.
+    pub(super) fn denied(&mut self, denial: &Denial, pause: Duration, subscribe: impl FnOnce() -> Wakeups) {
+        self.failed(pause);
+        self.wakeups.get_or_insert_with(subscribe);
+        self.holder = denial.holder.as_ref().map(|holder| holder.token().clone());
+        // One millisecond more, because engines round the time left down.
+        let end = denial.retry_after.map(|left| Instant::now() + left + Duration::from_millis(1));
+        self.holder_end = end.filter(|end| match (&self.asked_end, &self.holder) {
+            (Some((asked, at)), Some(holder)) if asked == holder => *end > *at + SAME_END,
+            _ => true,
+        });
+    }
+
+    /// The call failed; the next one comes after `pause`.
+    pub(super) fn failed(&mut self, pause: Duration) {
+        self.next_poll = Some(Instant::now() + pause);
+    }
+
+    /// Waits until it is time to ask.
+    ///
+    /// Cancel safe: a wake-up that came is kept.
+    pub(super) async fn due(&mut self) {
+        if self.is_due() {
+            return;
+        }
+        let at = [self.next_poll, self.holder_end].into_iter().flatten().min();
+        let timer = async {
+            match at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        match &mut self.wakeups {
+            Some(wakeups) => tokio::select! {
+                biased;
+                () = wakeups.next() => self.woken = true,
+                () = timer => {}
+            },
+            None => timer.await,
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Where a manager gets what is different every time: random numbers, the wall clock, task numbers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+
+/// Everything by which two runs of a manager could differ, apart from time itself, which is tokio's.
+///
+/// [`Sources::system`] is what production uses. [`Sources::seeded`] makes a manager on a paused clock repeat itself
+/// exactly, which is what simulations need; never use it elsewhere, because its tokens can be predicted.
+#[derive(Debug, Clone)]
+pub struct Sources(Kind);
+
+#[derive(Debug, Clone)]
+enum Kind {
+    System,
+    Seeded(Arc<Mutex<StdRng>>),
+}
+
+impl Sources {
+    /// The thread's cryptographically secure generator, seeded by the operating system; the system's wall clock;
+    /// tokio's task numbers.
+    pub const fn system() -> Self {
+        Self(Kind::System)
+    }
+
+    /// A generator with this seed, a wall clock that stands still, no task numbers.
+    pub fn seeded(seed: u64) -> Self {
+        Self(Kind::Seeded(Arc::new(Mutex::new(StdRng::seed_from_u64(seed)))))
+    }
+
+    fn with_rng<T>(&self, draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
+        match &self.0 {
+            Kind::System => draw(&mut rand::rng()),
+            Kind::Seeded(rng) => draw(&mut *rng.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// 128 random bits.
+    pub(super) fn random_u128(&self) -> u128 {
+        self.with_rng(|rng| rng.random())
+    }
+
+    /// `base` times a random factor between 1 and 1.5.
+    pub(super) fn jittered(&self, base: Duration) -> Duration {
+        let factor = self.with_rng(|rng| rng.random_range(1.0..1.5));
+        base.mul_f64(factor)
+    }
+
+    /// Milliseconds since 1970, for people.
+    pub(super) fn wall_ms(&self) -> u128 {
+        match self.0 {
+            Kind::System => {
+                SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis())
+            }
+            Kind::Seeded(_) => 0,
+        }
+    }
+
+    /// The tokio task that is running, for people.
+    pub(super) fn task(&self) -> Option<tokio::task::Id> {
+        match self.0 {
+            Kind::System => tokio::task::try_id(),
+            Kind::Seeded(_) => None,
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What a store can do, as data.
+
+/// What a store can do. The manager asks before it sends, and the conformance suite runs what is claimed here.
+///
+/// Every store grants exclusive claims; the rest is said here.
+///
+/// ```
+/// use clinch::store::Capabilities;
+///
+/// let mut mine = Capabilities::default();
+/// mine.wakeups = true;
+/// assert!(!mine.shared);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Grants shared claims.
+    pub shared: bool,
+    /// Grants permits.
+    pub permits: bool,
+    /// Grants several claims in one attempt, all or none.
+    pub several: bool,
+    /// Gives fences.
+    pub fences: bool,
+    /// Wakes waiters by push; without it they poll.
+    pub wakeups: bool,
+    /// Lists holders.
+    pub list: bool,
+    /// Expires leases by the very clock of this process, so that no drift needs to be allowed for.
+    pub same_clock: bool,
+}

@@ -1,0 +1,89 @@
+//! The port: what an engine must do to carry leases.
+//!
+//! Lock, limit, duplicate guard and several keys at once are all **one** call, [`Store::acquire`]: grant this attempt,
+//! all its claims or none. A store does short atomic steps and nothing else. Waiting, retrying, renewing, cancelling
+//! and measuring are written once, in the manager, for all engines.
+//!
+//! Three promises hold for every step of every store, and the conformance suite
+//! (feature `conformance`) checks them:
+//!
+//! - **Idempotent by token.** Sent twice, a step changes nothing the second time, and `acquire` answers the same, with
+//!   the same fences. So a lost reply is simply asked again.
+//! - **All or nothing.** A step looks at everything first and writes only then.
+//! - **Honest errors.** Every [`StoreError`] says whether the step was *not applied* or its outcome is *unknown*, and
+//!   whether a retry can help. After *unknown*, "not held" proves nothing.
+
+mod capabilities;
+mod error;
+mod events;
+mod verdict;
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+pub use capabilities::Capabilities;
+pub use error::{Effect, ErrorKind, StoreError};
+pub use events::{Revocation, Revocations, Wakeups};
+pub use verdict::{Cursor, Denial, Grant, Page, Release, Renewal, Verdict};
+
+use crate::lease::{Attempt, ClaimKey, Holder, Token};
+
+/// What a store's steps return: a boxed future, so that the manager can hold an `Arc<dyn Store>`.
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// An engine behind the port.
+///
+/// Write your own by implementing this trait and running the conformance suite on it.
+///
+/// # Cancel safety
+/// Every returned future may be dropped at any point. What was sent may then still take effect: the outcome is
+/// *unknown*, exactly as after a time-out, and the manager settles it with [`release`](Self::release).
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// What this store can do, as data. It does not change while the store lives.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Grants all claims of the attempt, or none.
+    ///
+    /// - If this token already holds its claims, the answer is the same [`Verdict::Granted`] again, with the same
+    ///   fences, and no expiry has moved.
+    /// - [`Verdict::Denied`] names the first claim that could not be granted, who holds it, and the time left.
+    /// - [`Attempt::sending`] is called after any queueing inside the store and before the first byte goes out.
+    /// - A claim the store cannot serve is [`ErrorKind::Unsupported`], a key that holds something else is
+    ///   [`ErrorKind::WrongType`]; either way nothing was changed.
+    fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict>;
+
+    /// Extends every claim of the lease to its full TTL from now.
+    ///
+    /// It only ever extends: an expiry that is already later stays. If any claim is no longer held by this token,
+    /// nothing is extended and the answer is [`Renewal::Lost`].
+    fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal>;
+
+    /// Gives back whatever this token holds of the lease's claims, wakes waiters, and withdraws the attempt if it was
+    /// still waiting. Never touches what another token holds.
+    fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release>;
+
+    /// A stream that fires when a place on this key may have become free, and once after every (re)subscription.
+    ///
+    /// Dropping it ends the subscription. It may fire for nothing; if it fails to fire, the waiter's poll finds out.
+    fn wakeups(&self, on: &ClaimKey) -> Wakeups;
+
+    /// A stream of the leases that [`revoke`](Self::revoke) ended, by whomever and from wherever.
+    fn revocations(&self) -> Revocations;
+
+    /// Who holds this key. For people; the answer is already old when it arrives.
+    fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>>;
+
+    /// Holders, page by page. For people: a holder that comes or goes meanwhile may be missed, or seen twice.
+    fn list(&self, cursor: Cursor) -> StoreFuture<'_, Page>;
+
+    /// Ends exactly this holder's lease on this key, tells its manager, and wakes waiters. `false` if this token no
+    /// longer held it.
+    fn revoke<'a>(&'a self, on: &'a ClaimKey, token: &'a Token) -> StoreFuture<'a, bool>;
+
+    /// A real round trip to the engine; returns how long it took.
+    fn ping(&self) -> StoreFuture<'_, Duration>;
+
+    /// Lets go of connections and background tasks. Steps after it may fail with [`ErrorKind::Closed`].
+    fn close(&self) {}
+}
