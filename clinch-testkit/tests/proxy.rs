@@ -82,7 +82,6 @@ async fn resp2_messages_belong_to_no_command() {
     assert_eq!(server.command(&["PUBLISH", "b", "hello"]), Reply::Int(1));
     client.expect("*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$5\r\nhello\r\n").await;
 
-    // A message that comes before the reply is not taken for it.
     proxy.add(Rule::new(Action::HoldRequest).named("PING"));
     proxy.add(Rule::new(Action::ReplaceReply(b"+mine\r\n".to_vec())).named("PING"));
     client.send_all(&["PING", "PING"]).await;
@@ -115,6 +114,28 @@ async fn resp3_pushes_belong_to_no_command() {
     let others = others.strip_prefix(confirmed).unwrap();
     assert!(others.starts_with("-ERR wrong number") && others.ends_with("\r\n_\r\n"), "{replies}");
     assert_eq!(server.get("key").as_deref(), Some("value"));
+}
+
+#[tokio::test]
+async fn a_message_that_comes_before_a_reply_is_not_taken_for_it() {
+    let (server, proxy) = server_and_proxy().await;
+    let mut client = Client::connect(proxy.addr()).await;
+    proxy.add(Rule::new(Action::CutAfterRequest).named("BLPOP"));
+    client.send_all(&["HELLO 3", "SUBSCRIBE a", "ECHO ready"]).await;
+    let mut replies = Vec::new();
+    while !replies.ends_with(b"$5\r\nready\r\n") {
+        client.stream.read_buf(&mut replies).await.unwrap();
+    }
+    client.send("BLPOP list 0").await;
+    while server.info("clients")["blocked_clients"] != "1" {
+        tokio::task::yield_now().await;
+    }
+
+    assert_eq!(server.command(&["PUBLISH", "a", "x"]), Reply::Int(1));
+    client.expect(">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n").await;
+    server.command(&["RPUSH", "list", "1"]);
+    client.expect_closed().await;
+    assert!(!server.exists("list"), "the lost reply had taken the element");
 }
 
 #[tokio::test]

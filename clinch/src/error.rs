@@ -72,7 +72,7 @@ impl Error {
         Self::LockNotAcquired { key: denied.key.clone(), denied: Box::new(denied) }
     }
 
-    pub(crate) fn option(field: &'static str, value: impl ToString, accepted: impl Into<String>) -> Self {
+    pub(crate) fn option(field: &'static str, value: &impl ToString, accepted: impl Into<String>) -> Self {
         Self::InvalidOption { field, value: value.to_string(), accepted: accepted.into() }
     }
 

@@ -216,6 +216,10 @@ async fn replies(
             }
             Some(Due::Cut) => return Ok(End::Close),
             Some(Due::Raw) => {
+                if let Some(frame) = frame {
+                    shared.pass_stall().await;
+                    to.write_all(&frame).await?;
+                }
                 copy(from, &mut to, shared).await?;
                 return Ok(End::Close);
             }
@@ -224,6 +228,7 @@ async fn replies(
         let Some(frame) = frame.take() else {
             // Also without a command that waits for its reply, as the server may send messages.
             tokio::select! {
+                biased; // what comes after `Due::Raw` cannot be read as a reply
                 Some(next) = dues.recv(), if due.is_none() => due = Some(next),
                 next = from.reply() => match next? {
                     Some(next) => frame = Some(next),

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -122,37 +122,52 @@ impl fmt::Debug for Attempt {
     }
 }
 
-/// A store's note on an attempt: the connection over which it went.
+/// A store's note on an attempt: the connections over which it was sent and not answered.
 ///
 /// An attempt whose outcome is unknown must be taken back over the same connection, because on another one the release
-/// can overtake the grant. A store that has such connections keeps the connection here; others ignore it.
+/// can overtake the grant. A store that has such connections keeps them here while an acquire is unanswered; others
+/// ignore it.
 #[derive(Default)]
-pub struct Route(Mutex<RouteState>);
+pub struct Route(Mutex<Vec<Leg>>);
 
-#[derive(Default)]
-struct RouteState {
-    connection: Option<Arc<dyn Any + Send + Sync>>,
-    mixed: bool,
+struct Leg {
+    connection: Arc<dyn Any + Send + Sync>,
+    abandoned: bool,
+}
+
+impl Leg {
+    fn is<C>(&self, connection: &Arc<C>) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.connection), Arc::as_ptr(connection))
+    }
 }
 
 impl Route {
-    /// Notes that the attempt goes out over `connection`.
-    pub fn take<C: Send + Sync + 'static>(&self, connection: &Arc<C>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = state.connection.as_ref().is_none_or(|before| {
-            before.clone().downcast::<C>().is_ok_and(|before| Arc::ptr_eq(&before, connection))
-        });
-        state.mixed |= !same;
-        if !same || state.connection.is_none() {
-            state.connection = Some(connection.clone());
+    fn legs(&self) -> MutexGuard<'_, Vec<Leg>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that an acquire goes out over `connection`.
+    pub fn sending_over<C: Send + Sync + 'static>(&self, connection: &Arc<C>) {
+        let mut legs = self.legs();
+        if !legs.iter().any(|leg| leg.is(connection)) {
+            legs.push(Leg { connection: connection.clone(), abandoned: false });
         }
     }
 
-    /// The connection over which the attempt went last, and whether it went over no other.
-    pub fn connection<C: Send + Sync + 'static>(&self) -> Option<(Arc<C>, bool)> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let connection = state.connection.clone()?.downcast().ok()?;
-        Some((connection, !state.mixed))
+    /// Notes that everything that went out over `connection` was answered.
+    pub fn answered_over<C: Send + Sync + 'static>(&self, connection: &Arc<C>) {
+        self.legs().retain(|leg| !leg.is(connection));
+    }
+
+    /// Notes that no answer is expected over `connection` any more, although what went out may still arrive.
+    pub fn abandon<C: Send + Sync + 'static>(&self, connection: &Arc<C>) {
+        self.legs().iter_mut().filter(|leg| leg.is(connection)).for_each(|leg| leg.abandoned = true);
+    }
+
+    /// The connections over which an acquire went out that was not answered, and whether each was abandoned.
+    pub fn unanswered<C: Send + Sync + 'static>(&self) -> Vec<(Arc<C>, bool)> {
+        let leg = |leg: &Leg| Some((leg.connection.clone().downcast().ok()?, leg.abandoned));
+        self.legs().iter().filter_map(leg).collect()
     }
 }
 

@@ -111,7 +111,7 @@ mod tests {
             assert_eq!(Token::from_text(text).owner(), None, "{text}");
         }
         let odd = Token::from_text(format!("{RANDOM}@h:1:%zz:?:{}", u64::MAX));
-        assert_eq!(odd.owner().map(|o| (o.label, o.task, o.since)), Some((None, None, None)));
+        assert_eq!(odd.owner().map(|o| (o.label, o.task)), Some((None, None)));
     }
 
     #[test]

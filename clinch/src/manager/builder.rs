@@ -38,7 +38,6 @@ pub struct Builder<S = ()> {
     options: StoreOptions,
     max_ttl: Duration,
     sources: Sources,
-    runtime: Option<Handle>,
     host: Option<String>,
 }
 
@@ -49,7 +48,6 @@ impl Default for Builder {
             options: StoreOptions::default(),
             max_ttl: Duration::from_secs(86_400),
             sources: Sources::system(),
-            runtime: None,
             host: None,
         }
     }
@@ -68,10 +66,10 @@ impl<S> Builder<S> {
         self
     }
 
-    /// The runtime on which the manager does its background work: renewing and releasing. Unless set, it is the one
+    /// The runtime on which the manager renews and releases, and drives its connections. Unless set, it is the one
     /// from which the manager is used first; give it one of its own if yours may be blocked for long.
     pub fn runtime(mut self, runtime: Handle) -> Self {
-        self.runtime = Some(runtime);
+        self.options.runtime = Some(runtime);
         self
     }
 
@@ -91,17 +89,17 @@ impl<S> Builder<S> {
         let most = Duration::from_secs(366 * 86_400);
         if self.max_ttl < MIN_TTL || self.max_ttl > most {
             let accepted = format!("accepted is {MIN_TTL:?} to 366 days");
-            return Err(Error::option("max_ttl", format!("{:?}", self.max_ttl), accepted));
+            return Err(Error::option("max_ttl", &format!("{:?}", self.max_ttl), accepted));
         }
         for (field, value) in
             [("call_timeout", self.options.call_timeout), ("connect_timeout", self.options.connect_timeout)]
         {
             if value < Duration::from_millis(1) || value > Duration::from_secs(3600) {
-                return Err(Error::option(field, format!("{value:?}"), "accepted is 1 ms to 1 h"));
+                return Err(Error::option(field, &format!("{value:?}"), "accepted is 1 ms to 1 h"));
             }
         }
         if !(1..=100_000).contains(&self.options.max_in_flight) {
-            return Err(Error::option("max_in_flight", self.options.max_in_flight, "accepted is 1 to 100000"));
+            return Err(Error::option("max_in_flight", &self.options.max_in_flight, "accepted is 1 to 100000"));
         }
         stores::check_prefix(&self.options.prefix)
     }
@@ -110,7 +108,7 @@ impl<S> Builder<S> {
         let host = self.host.unwrap_or_else(host_name);
         // What others see of it is kept short; names are rarely longer.
         let host: String = host.chars().take(64).collect();
-        let core = Core::new(store, self.sources, self.max_ttl, self.options.call_timeout, self.runtime, &host);
+        let core = Core::new(store, self.sources, self.max_ttl, self.options.call_timeout, self.options.runtime, &host);
         LockManager::new(core)
     }
 }
@@ -132,6 +130,12 @@ impl Builder {
     /// most for the call's time limit.
     pub const fn max_in_flight(mut self, calls: usize) -> Self {
         self.options.max_in_flight = calls;
+        self
+    }
+
+    /// Trusts these authorities, given as PEM, besides the system's when TLS is used.
+    pub fn tls_root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.options.tls_root_certificates = Some(pem.into());
         self
     }
 
@@ -157,7 +161,6 @@ impl Builder {
             options: self.options,
             max_ttl: self.max_ttl,
             sources: self.sources,
-            runtime: self.runtime,
             host: self.host,
         }
     }

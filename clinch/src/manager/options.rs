@@ -116,27 +116,27 @@ impl LockOptions {
     pub(super) fn checked(mut self, max_ttl: Duration) -> Result<Self, Error> {
         if self.ttl < MIN_TTL || self.ttl > max_ttl {
             let accepted = format!("accepted is {MIN_TTL:?} to {max_ttl:?} (the manager's `max_ttl`)");
-            return Err(Error::option("ttl", format!("{:?}", self.ttl), accepted));
+            return Err(Error::option("ttl", &format!("{:?}", self.ttl), accepted));
         }
         self.ttl = Duration::from_millis(self.ttl.as_millis().try_into().unwrap_or(u64::MAX));
         if self.wait > MAX_WAIT {
-            return Err(Error::option("wait", format!("{:?}", self.wait), "accepted is 0 to 366 days"));
+            return Err(Error::option("wait", &format!("{:?}", self.wait), "accepted is 0 to 366 days"));
         }
         if !self.wait.is_zero() && self.retry_interval < MIN_RETRY {
             let accepted = "with a `wait`, accepted is 1 ms and more; a waiter never spins";
-            return Err(Error::option("retry_interval", format!("{:?}", self.retry_interval), accepted));
+            return Err(Error::option("retry_interval", &format!("{:?}", self.retry_interval), accepted));
         }
         if let Some(every) = self.renewal.and_then(|renewal| renewal.every)
             && (every < MIN_RETRY || every >= self.ttl)
         {
             let accepted = format!("accepted is 1 ms to less than the TTL of {:?}", self.ttl);
-            return Err(Error::option("renew_every", format!("{every:?}"), accepted));
+            return Err(Error::option("renew_every", &format!("{every:?}"), accepted));
         }
         if let Some(label) = &self.label
             && (label.len() > MAX_LABEL_BYTES || label.contains(char::is_control))
         {
             let accepted = format!("accepted is at most {MAX_LABEL_BYTES} bytes without control characters");
-            return Err(Error::option("label", format!("{label:?}"), accepted));
+            return Err(Error::option("label", &format!("{label:?}"), accepted));
         }
         Ok(self)
     }

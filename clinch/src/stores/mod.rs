@@ -7,6 +7,8 @@ pub mod redis;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use crate::error::Error;
 use crate::store::{Store, StoreFuture};
 
@@ -22,6 +24,10 @@ pub struct StoreOptions {
     pub connect_timeout: Duration,
     /// How many calls may be in flight at a time.
     pub max_in_flight: usize,
+    /// Certificates of authorities to trust besides the system's, as PEM; for TLS.
+    pub tls_root_certificates: Option<Vec<u8>>,
+    /// The runtime on which connections are driven; the caller's unless set.
+    pub runtime: Option<Handle>,
 }
 
 impl Default for StoreOptions {
@@ -31,6 +37,8 @@ impl Default for StoreOptions {
             call_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(5),
             max_in_flight: 100,
+            tls_root_certificates: None,
+            runtime: None,
         }
     }
 }
@@ -88,7 +96,7 @@ pub fn check_prefix(prefix: &str) -> Result<(), Error> {
     let accepted = "accepted is at most 128 bytes without control characters, blanks and braces; it may be empty";
     let bad = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '{' | '}');
     if prefix.len() > 128 || prefix.contains(bad) {
-        return Err(Error::option("prefix", format!("{prefix:?}"), accepted));
+        return Err(Error::option("prefix", &format!("{prefix:?}"), accepted));
     }
     Ok(())
 }

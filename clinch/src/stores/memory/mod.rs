@@ -241,8 +241,9 @@ impl Shared {
     fn release(&self, lease: &Attempt) -> bool {
         let mut shards = self.lock(lease.claims());
         let give_back = |(i, claim): (usize, &Claim)| self.give_back(shards.of(i), claim.on(), lease.token());
-        // `fold`, not `all`: what is still held is given back even where something else was lost.
-        lease.claims().iter().enumerate().map(give_back).fold(true, |all, held| all && held)
+        // All of them, also where one was lost.
+        let held = lease.claims().iter().enumerate().map(give_back).filter(|held| *held).count();
+        held == lease.claims().len()
     }
 
     fn give_back(&self, shard: &mut Shard, on: &ClaimKey, token: &Token) -> bool {

@@ -1,0 +1,256 @@
+//! The list of promises, and what decides whether one is tested.
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use super::{Failure, Harness, Outcome};
+use crate::key::Key;
+use crate::lease::ClaimKey;
+use crate::store::{Capabilities, StoreError};
+
+type Test = for<'h> fn(&'h dyn Harness) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'h>>;
+
+/// One promise of the port: its name, what it rests on, and its test. Displays as `group::name`.
+#[derive(Debug, Clone, Copy)]
+pub struct Promise {
+    group: &'static str,
+    name: &'static str,
+    needs: &'static [Need],
+    test: Test,
+}
+
+/// What a promise rests on, besides the steps that every store has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Need {
+    /// [`Capabilities::several`].
+    Several,
+    /// [`Capabilities::wakeups`].
+    Wakeups,
+    /// [`Capabilities::list`].
+    List,
+    /// No [`Capabilities::shared`]: the promise is that such claims are refused.
+    NoShared,
+    /// No [`Capabilities::permits`].
+    NoPermits,
+    /// No [`Capabilities::fences`].
+    NoFences,
+    /// No [`Capabilities::several`].
+    NoSeveral,
+    /// [`Harness::put_foreign`], with an expiry.
+    Foreign,
+    /// [`Harness::put_foreign`], without expiry.
+    ForeignWithoutExpiry,
+    /// [`Harness::put_wrong_type`].
+    WrongType,
+}
+
+impl Need {
+    /// Why it is not met, if it is not.
+    fn missing(self, capabilities: Capabilities, harness: &dyn Harness) -> Result<Option<&'static str>, Failure> {
+        let on = ClaimKey::lock(Key::new("conformance")?);
+        let (met, why) = match self {
+            Self::Several => (capabilities.several, "the store does not grant several claims in one attempt"),
+            Self::Wakeups => (capabilities.wakeups, "the store does not wake waiters"),
+            Self::List => (capabilities.list, "the store does not list holders"),
+            Self::NoShared => (!capabilities.shared, "the store grants shared claims, so it need not refuse them"),
+            Self::NoPermits => (!capabilities.permits, "the store grants permits, so it need not refuse them"),
+            Self::NoFences => (!capabilities.fences, "the store gives fences, so it need not refuse them"),
+            Self::NoSeveral => (!capabilities.several, "the store grants several claims, so it need not refuse them"),
+            Self::Foreign => (
+                harness.put_foreign(&on, "", Some(Duration::from_secs(1))).is_some(),
+                "the harness cannot put another client's value",
+            ),
+            Self::ForeignWithoutExpiry => (
+                harness.put_foreign(&on, "", None).is_some(),
+                "the harness cannot put another client's value without expiry",
+            ),
+            Self::WrongType => {
+                (harness.put_wrong_type(&on).is_some(), "the harness cannot put a value that is no lease")
+            }
+        };
+        Ok((!met).then_some(why))
+    }
+}
+
+impl Promise {
+    /// The step or capability it belongs to: the module of its test.
+    pub const fn group(&self) -> &'static str {
+        self.group
+    }
+
+    /// Its name in the group: the function of its test.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it rests on.
+    pub const fn needs(&self) -> &'static [Need] {
+        self.needs
+    }
+
+    /// Tests it, if what it needs is there.
+    pub async fn check(&self, harness: &dyn Harness) -> Outcome {
+        // A store that hangs fails its promise, and does not hang the suite.
+        let limit = harness.pace().limit;
+        match tokio::time::timeout(limit, self.check_without_limit(harness)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Outcome::Failed(Failure::new(format!("not done after {limit:?}; a step seems to hang"))),
+        }
+    }
+
+    async fn check_without_limit(&self, harness: &dyn Harness) -> Outcome {
+        let connected: Result<_, StoreError> = harness.connect().await;
+        let capabilities = match connected {
+            Ok(store) => store.capabilities(),
+            Err(error) => return Outcome::Failed(error.into()),
+        };
+        for need in self.needs {
+            match need.missing(capabilities, harness) {
+                Ok(None) => {}
+                Ok(Some(why)) => return Outcome::Skipped(why.to_owned()),
+                Err(failure) => return Outcome::Failed(failure),
+            }
+        }
+        match (self.test)(harness).await {
+            Ok(()) => Outcome::Passed,
+            Err(failure) => Outcome::Failed(failure),
+        }
+    }
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}::{}", self.group, self.name)
+    }
+}
+
+/// The list: every promise with what it needs. Both [`PROMISES`] and `conformance_tests!` are made from it, so a
+/// promise cannot be in one and not in the other.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __clinch_promises {
+    ([$($then:tt)+] $with:tt) => {
+        $($then)+! { $with
+            connection {
+                it_answers_a_ping: [],
+                its_capabilities_stay_as_they_are: [],
+                all_connections_see_the_same_leases: [],
+                a_lease_outlives_its_connection: [],
+            }
+            acquire {
+                a_free_key_is_granted: [],
+                a_held_key_is_denied_and_its_holder_named: [],
+                a_denied_attempt_changes_nothing: [],
+                a_repeated_attempt_gets_the_same_answer: [],
+                a_repeated_attempt_moves_no_expiry: [],
+                one_of_many_wins: [],
+                the_instant_of_sending_is_noted: [],
+                a_future_that_was_never_polled_did_nothing: [],
+                a_dropped_attempt_can_be_settled: [],
+                every_valid_key_is_its_own: [],
+                the_same_text_in_two_spaces_is_two_keys: [],
+            }
+            expiry {
+                a_lease_ends_by_itself_and_not_before: [],
+                a_lease_lives_as_long_as_was_asked: [],
+                the_time_to_retry_is_never_below_a_millisecond: [],
+                a_lost_lease_is_not_granted_over_its_successor: [],
+            }
+            release {
+                the_holder_releases_once: [],
+                another_connection_may_release: [],
+                a_stranger_releases_nothing: [],
+                an_expired_lease_is_not_released: [],
+                a_successor_is_never_released: [],
+                a_late_release_never_hits_a_successor: [],
+                one_of_many_releases_counts: [],
+                an_attempt_that_was_not_granted_releases_nothing: [],
+                a_waiting_attempt_is_withdrawn: [],
+            }
+            renew {
+                a_renewed_lease_has_its_full_ttl_again: [],
+                a_renewal_never_shortens: [],
+                a_stranger_renews_nothing: [],
+                an_expired_lease_is_lost_for_good: [],
+                a_released_lease_is_lost_for_good: [],
+                a_successor_is_not_extended: [],
+            }
+            several {
+                all_claims_are_granted_together: [Several],
+                none_is_granted_if_one_is_held: [Several],
+                the_first_held_claim_is_named: [Several],
+                a_repeated_attempt_moves_no_expiry: [Several],
+                a_denial_takes_nothing_back: [Several],
+                opposite_orders_never_share_nor_deadlock: [Several],
+                each_claim_expires_on_its_own: [Several],
+                a_renewal_extends_each_claim_to_its_own_ttl: [Several],
+                a_renewal_is_all_or_lost: [Several],
+                a_release_gives_all_back: [Several],
+                a_release_gives_back_what_is_left: [Several],
+                as_many_claims_as_an_attempt_may_have: [Several],
+                a_key_that_is_no_lease_leaves_the_others_free: [Several, WrongType],
+            }
+            wakeups {
+                a_stream_fires_once_it_is_subscribed: [Wakeups],
+                a_release_fires: [Wakeups],
+                a_revocation_fires: [Wakeups],
+                a_release_of_several_claims_fires_for_each: [Wakeups, Several],
+                a_firing_waits_for_its_listener: [Wakeups],
+                every_stream_of_a_key_fires: [Wakeups],
+                other_keys_do_not_fire: [Wakeups],
+            }
+            revoke {
+                the_named_holder_loses_its_lease: [],
+                a_stale_token_revokes_nothing: [],
+                every_connection_is_told: [],
+                only_revocations_are_told: [],
+                the_other_claims_of_a_lease_stay: [Several],
+            }
+            inspect {
+                a_free_key_has_no_holder: [],
+                a_holder_is_shown_with_all_it_said: [],
+                an_expired_holder_is_not_shown: [],
+                looking_changes_nothing: [],
+            }
+            list {
+                every_holder_is_listed: [List],
+                released_holders_vanish: [List],
+                expired_holders_vanish: [List],
+                another_clients_value_is_listed_as_unknown: [List, Foreign],
+            }
+            refusal {
+                shared_claims_are_refused_cleanly: [NoShared],
+                permits_are_refused_cleanly: [NoPermits],
+                fences_are_refused_cleanly: [NoFences],
+                several_claims_are_refused_cleanly: [NoSeveral],
+                a_refused_claim_leaves_the_others_free: [NoShared, Several],
+                a_key_that_is_no_lease_is_reported_and_kept: [WrongType],
+            }
+            foreign {
+                another_clients_value_denies_and_is_shown_as_unknown: [Foreign],
+                another_clients_value_is_never_touched: [Foreign],
+                another_clients_value_expires_like_a_lease: [Foreign],
+                another_clients_value_can_be_revoked: [Foreign],
+                a_value_without_expiry_denies_without_end: [ForeignWithoutExpiry],
+            }
+        }
+    };
+}
+
+macro_rules! promises {
+    (() $($group:ident { $($name:ident: [$($need:ident),*],)* })*) => {
+        /// Every promise of the port, by step and capability.
+        pub const PROMISES: &[Promise] = &[$($(
+            Promise {
+                group: stringify!($group),
+                name: stringify!($name),
+                needs: &[$(Need::$need),*],
+                test: |harness| Box::pin(super::$group::$name(harness)),
+            },
+        )*)*];
+    };
+}
+
+__clinch_promises!([promises] ());

@@ -1,0 +1,13 @@
+-- Who holds these keys.
+-- KEYS     the keys
+-- Returns for each key {its value, its time left in milliseconds}, or an empty table if it is free or no lease.
+local holders = {}
+for i, key in ipairs(KEYS) do
+  local value = redis.pcall('GET', key)
+  if type(value) == 'string' then
+    holders[i] = {value, redis.call('PTTL', key)}
+  else
+    holders[i] = {}
+  end
+end
+return holders

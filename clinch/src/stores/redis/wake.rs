@@ -1,0 +1,265 @@
+//! Wake-ups and revocations by push: one connection of its own, one subscription per key while it has waiters.
+//!
+//! A task brings what is subscribed in line with what is wanted, so there is no queue of requests to bound. Every
+//! (re)subscription fires its wake-ups once, because a release may have been missed meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::aio::{PubSubSink, PubSubStream};
+use redis::{Msg, RedisResult};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, broadcast};
+use tokio::time::{sleep, timeout};
+
+use super::keys::Names;
+use super::link::{Link, pause_after};
+use crate::lease::{ClaimKey, Token};
+use crate::store::{Revocation, Revocations, Wakeups};
+
+/// A silent connection is pinged this often, so that a half-open one is noticed.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How many revocations a slow listener may fall behind before it misses some.
+const REVOCATIONS: usize = 256;
+
+/// What is wanted, shared with the task that sees to it.
+#[derive(Debug)]
+pub(super) struct Wake {
+    link: Arc<Link>,
+    names: Names,
+    channels: Mutex<BTreeMap<String, Channel>>,
+    revoked: broadcast::Sender<Revocation>,
+    changed: Notify,
+    running: AtomicBool,
+    closed: AtomicBool,
+}
+
+/// A channel that somebody wants to hear.
+#[derive(Debug, Default)]
+struct Channel {
+    signals: Vec<Arc<Notify>>,
+    /// Kept although nobody waits on it: the channel of revocations.
+    pinned: bool,
+    /// The server has confirmed the subscription.
+    confirmed: bool,
+}
+
+impl Wake {
+    pub(super) fn new(link: Arc<Link>, names: Names) -> Self {
+        let (revoked, _) = broadcast::channel(REVOCATIONS);
+        Self {
+            link,
+            names,
+            channels: Mutex::default(),
+            revoked,
+            changed: Notify::new(),
+            running: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    fn channels(&self) -> MutexGuard<'_, BTreeMap<String, Channel>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wakeups(self: &Arc<Self>, on: &ClaimKey) -> Wakeups {
+        let signal = Arc::new(Notify::new());
+        let name = self.names.channel(on);
+        {
+            let mut channels = self.channels();
+            let channel = channels.entry(name.clone()).or_default();
+            if channel.confirmed {
+                signal.notify_one();
+            }
+            channel.signals.push(signal.clone());
+        }
+        self.attend();
+        Wakeups::new(signal.clone(), Subscription { wake: self.clone(), name, signal })
+    }
+
+    pub(super) fn revocations(self: &Arc<Self>) -> Revocations {
+        self.channels().entry(self.names.revocations()).or_default().pinned = true;
+        self.attend();
+        Revocations::new(self.revoked.subscribe())
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.changed.notify_one();
+    }
+
+    /// Tells the task, and starts it if it does not run.
+    fn attend(self: &Arc<Self>) {
+        self.changed.notify_one();
+        let runtime = self.link.options().runtime.clone().or_else(|| Handle::try_current().ok());
+        // Without a runtime nothing is pushed; waiters poll.
+        let Some(runtime) = runtime else { return };
+        if !self.running.swap(true, Ordering::AcqRel) {
+            runtime.spawn(attend(Running(self.clone())));
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// What to subscribe to and what to unsubscribe from.
+    fn differences(&self, subscribed: &BTreeSet<String>) -> (Vec<String>, Vec<String>) {
+        let mut channels = self.channels();
+        channels.retain(|_, channel| channel.pinned || !channel.signals.is_empty());
+        let add = channels.keys().filter(|name| !subscribed.contains(*name)).cloned().collect();
+        let remove = subscribed.iter().filter(|name| !channels.contains_key(*name)).cloned().collect();
+        (add, remove)
+    }
+
+    /// The server has confirmed these: everybody who waits on them looks once more.
+    fn confirm(&self, names: &[String]) {
+        let mut channels = self.channels();
+        for name in names {
+            if let Some(channel) = channels.get_mut(name) {
+                channel.confirmed = true;
+                channel.signals.iter().for_each(|signal| signal.notify_one());
+            }
+        }
+    }
+
+    /// Nothing is subscribed any more.
+    fn disconnected(&self) {
+        self.channels().values_mut().for_each(|channel| channel.confirmed = false);
+    }
+
+    fn dispatch(&self, message: &Msg) {
+        let name = message.get_channel_name();
+        if name == self.names.revocations() {
+            let payload = String::from_utf8_lossy(message.get_payload_bytes());
+            // Keys hold no control characters, so the first line is the key.
+            if let Some((key, token)) = payload.split_once('\n')
+                && let Some(on) = self.names.parse(key)
+            {
+                // An error only says that nobody listens.
+                let _ = self.revoked.send(Revocation { on, token: Token::from_text(token) });
+            }
+        } else if let Some(channel) = self.channels().get(name) {
+            channel.signals.iter().for_each(|signal| signal.notify_one());
+        }
+    }
+}
+
+/// Ends a subscription when it is dropped.
+struct Subscription {
+    wake: Arc<Wake>,
+    name: String,
+    signal: Arc<Notify>,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut channels = self.wake.channels();
+        if let Some(channel) = channels.get_mut(&self.name) {
+            channel.signals.retain(|other| !Arc::ptr_eq(other, &self.signal));
+            if channel.signals.is_empty() {
+                self.wake.changed.notify_one();
+            }
+        }
+    }
+}
+
+/// Resets `running` when the task ends in any way, the end of its runtime included.
+struct Running(Arc<Wake>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.disconnected();
+        self.0.running.store(false, Ordering::Release);
+    }
+}
+
+/// Keeps a connection as long as something is wanted.
+async fn attend(running: Running) {
+    let wake = &running.0;
+    let mut failures = 0;
+    while !wake.is_closed() {
+        if wake.differences(&BTreeSet::new()).0.is_empty() {
+            wake.changed.notified().await;
+            continue;
+        }
+        let limit = wake.link.options().connect_timeout;
+        match timeout(limit, wake.link.client().get_async_pubsub()).await {
+            Ok(Ok(connection)) => {
+                let (sink, stream) = connection.split();
+                if listen(wake, sink, stream).await {
+                    failures = 0;
+                }
+                wake.disconnected();
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "no connection for wake-ups; waiters poll"),
+            Err(_) => tracing::debug!("no connection for wake-ups in time; waiters poll"),
+        }
+        failures += 1;
+        tokio::select! {
+            biased;
+            () = closed(wake) => {}
+            () = sleep(pause_after(failures)) => {}
+        }
+    }
+}
+
+async fn closed(wake: &Wake) {
+    while !wake.is_closed() {
+        wake.changed.notified().await;
+    }
+}
+
+/// Listens on one connection until it fails; says whether it ever worked.
+async fn listen(wake: &Wake, mut sink: PubSubSink, mut stream: PubSubStream) -> bool {
+    let limit = wake.link.options().call_timeout;
+    let mut subscribed = BTreeSet::new();
+    let mut worked = false;
+    while !wake.is_closed() {
+        let (add, remove) = wake.differences(&subscribed);
+        if !add.is_empty() {
+            if !done(timeout(limit, sink.subscribe(&add)).await) {
+                return worked;
+            }
+            worked = true;
+            wake.confirm(&add);
+            subscribed.extend(add);
+        }
+        if !remove.is_empty() {
+            if !done(timeout(limit, sink.unsubscribe(&remove)).await) {
+                return worked;
+            }
+            remove.iter().for_each(|name| {
+                subscribed.remove(name);
+            });
+        }
+        tokio::select! {
+            biased;
+            message = stream.next() => match message {
+                Some(message) => wake.dispatch(&message),
+                None => return worked,
+            },
+            () = wake.changed.notified() => {}
+            () = sleep(HEARTBEAT) => {
+                if !done(timeout(limit, sink.ping::<redis::Value>()).await) {
+                    return worked;
+                }
+            }
+        }
+    }
+    worked
+}
+
+fn done<T, E>(answer: Result<RedisResult<T>, E>) -> bool {
+    match answer {
+        Ok(Ok(_)) => true,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the connection for wake-ups failed; waiters poll until it is back");
+            false
+        }
+        Err(_) => false,
+    }
+}
