@@ -25,13 +25,18 @@
 //! - [`Key`] and [`KeyTemplate`] name what is locked.
 //! - [`lease`] is the model (claims, attempts, tokens, holders), [`store`] the port that engines implement,
 //!   [`stores`] the engines.
-//! - [`conformance`](crate::store) (feature `conformance`) is the suite that every store passes.
+//! - `conformance` (a feature of the same name) is the suite that every store passes.
 //!
 //! # What is promised
 //! A guard computes its own validity: from just before the request was sent, by a clock that only goes forward, minus
 //! an allowance for drift. Inside that window exclusion holds as far as the engine keeps its data; after it,
 //! [`Lease::is_valid`] is false and [`Lease::lost`] has fired. What each engine can and cannot promise is written in
 //! `docs/guarantees.md`.
+
+/// The examples of the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct ReadmeExamples;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

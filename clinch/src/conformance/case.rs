@@ -21,7 +21,7 @@ const TRIES: u32 = 4;
 macro_rules! ensure {
     ($holds:expr, $($message:tt)+) => {
         if !$holds {
-            return Err(Failure::new(format!($($message)+)));
+            return Err($crate::conformance::Failure::new(format!($($message)+)));
         }
     };
 }
@@ -174,7 +174,9 @@ pub(super) fn copy(of: &Attempt) -> Result<Attempt, Failure> {
 pub(super) fn granted(verdict: Verdict) -> Result<Grant, Failure> {
     match verdict {
         Verdict::Granted(grant) => Ok(grant),
-        Verdict::Denied(denial) => Err(Failure::new(format!("denied where it had to be granted: {denial:?}"))),
+        Verdict::Denied(denial) => {
+            Err(Failure::new(format!("denied where it had to be granted: {denial:?}")))
+        }
     }
 }
 
@@ -192,7 +194,10 @@ pub(super) fn denied_by(verdict: Verdict, claim: usize, holder: &Token) -> Resul
     let denial = denied(verdict)?;
     let named = denial.holder.as_ref().map(Holder::token);
     if denial.claim != claim {
-        return Err(Failure::new(format!("the denial names claim {}, but it was claim {claim}", denial.claim)));
+        return Err(Failure::new(format!(
+            "the denial names claim {}, but it was claim {claim}",
+            denial.claim
+        )));
     }
     if named != Some(holder) {
         return Err(Failure::new(format!("the denial names {named:?}, but the holder is {holder:?}")));
@@ -206,7 +211,9 @@ pub(super) fn held_by(holders: Vec<Holder>, token: &Token) -> Result<Holder, Fai
     match <[Holder; 1]>::try_from(holders) {
         Ok([holder]) if holder.token() == token => Ok(holder),
         Ok([holder]) => Err(Failure::new(format!("held by {:?} and not by {token:?}", holder.token()))),
-        Err(holders) => Err(Failure::new(format!("{} holders, where {token:?} is the only one", holders.len()))),
+        Err(holders) => {
+            Err(Failure::new(format!("{} holders, where {token:?} is the only one", holders.len())))
+        }
     }
 }
 
@@ -230,7 +237,9 @@ pub(super) fn extended(renewal: Renewal) -> Result<Instant, Failure> {
 #[track_caller]
 pub(super) fn lost(renewal: Renewal) -> Result<(), Failure> {
     match renewal {
-        Renewal::Extended { .. } => Err(Failure::new("the renewal of a lease that is not held says that it was extended")),
+        Renewal::Extended { .. } => {
+            Err(Failure::new("the renewal of a lease that is not held says that it was extended"))
+        }
         Renewal::Lost => Ok(()),
     }
 }
@@ -245,7 +254,10 @@ pub(super) fn refused(answer: Result<Verdict, StoreError>, kind: ErrorKind) -> R
     let seen = (error.kind(), error.effect(), error.is_retryable());
     if seen != (kind, Effect::NotApplied, false) {
         let wanted = "that was not applied and is not worth a retry";
-        return Err(Failure::new(format!("the error had to be {kind:?}, {wanted}; it is {:?}: {error}", error.kind())));
+        return Err(Failure::new(format!(
+            "the error had to be {kind:?}, {wanted}; it is {:?}: {error}",
+            error.kind()
+        )));
     }
     Ok(())
 }

@@ -43,31 +43,34 @@
 //!   stalls does not fail a store; the suite notices and asks again with longer leases. [`Pace`] sets all times.
 //!
 //! # Adding a promise
-//! A documented `pub async fn` in the file of its step or capability, and its line in the list in `promise.rs`. A new
+//! A documented `async fn` in the file of its step or capability, and its line in the list in `promise.rs`. A new
 //! capability is a file, and a [`Need`].
 
-pub mod acquire;
+mod acquire;
 mod case;
-pub mod connection;
-pub mod expiry;
-pub mod foreign;
+mod connection;
+mod expiry;
+mod foreign;
 mod harness;
-pub mod inspect;
-pub mod list;
+mod inspect;
+mod list;
 mod promise;
-pub mod refusal;
-pub mod release;
-pub mod renew;
+mod refusal;
+mod release;
+mod renew;
 mod report;
-pub mod revoke;
-pub mod several;
-pub mod wakeups;
+mod revoke;
+mod several;
+mod wakeups;
 
 pub use harness::{Harness, Pace, Staged};
 pub use promise::{Need, PROMISES, Promise};
 pub use report::{Checked, Failure, Outcome, Report};
 
 /// Runs every promise, one after the other, and reports on all of them.
+///
+/// # Cancel safety
+/// Safe: what is left in the engine expires within half a minute.
 pub async fn run(harness: &dyn Harness) -> Report {
     let mut checked = Vec::with_capacity(PROMISES.len());
     for promise in PROMISES {
@@ -81,7 +84,13 @@ pub async fn run(harness: &dyn Harness) -> Report {
 ///
 /// # Errors
 /// Why the promise is not kept, or that there is no such promise.
-#[expect(clippy::print_stderr, reason = "it runs inside tests, which have no other way to say that they were skipped")]
+///
+/// # Cancel safety
+/// Safe: what is left in the engine expires within half a minute.
+#[expect(
+    clippy::print_stderr,
+    reason = "it runs inside tests, which have no other way to say that they were skipped"
+)]
 pub async fn run_one(harness: &dyn Harness, name: &str) -> Result<(), Failure> {
     let Some(promise) = PROMISES.iter().find(|promise| promise.to_string() == name) else {
         return Err(Failure::new(format!("there is no promise called {name}")));
@@ -120,15 +129,13 @@ pub async fn run_one(harness: &dyn Harness, name: &str) -> Result<(), Failure> {
 ///     use super::Mine;
 ///     clinch::conformance_tests!(#[tokio::test(flavor = "multi_thread")] Mine::default());
 /// }
+/// # fn main() {}
 /// ```
 ///
 /// The crate that uses it needs tokio with its features `macros` and `rt` among its dev-dependencies. Once a module:
 /// the tests sit in modules named for the groups of promises.
 #[macro_export]
 macro_rules! conformance_tests {
-    ($harness:expr $(,)?) => {
-        $crate::conformance_tests!(#[tokio::test] $harness);
-    };
     ($(#[$attribute:meta])+ $harness:expr $(,)?) => {
         #[cfg(test)]
         async fn clinch_conformance_harness() -> impl $crate::conformance::Harness {
@@ -136,6 +143,10 @@ macro_rules! conformance_tests {
         }
 
         $crate::__clinch_promises!([$crate::__clinch_promise_tests] [$(#[$attribute])+]);
+    };
+    // The second arm: an expression may begin with attributes, so it would match the other form too.
+    ($harness:expr $(,)?) => {
+        $crate::conformance_tests!(#[tokio::test] $harness);
     };
 }
 

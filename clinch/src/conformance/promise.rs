@@ -1,13 +1,17 @@
 //! The list of promises, and what decides whether one is tested.
 
+use std::any::Any;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::time::Duration;
+
+use futures_util::FutureExt;
 
 use super::{Failure, Harness, Outcome};
 use crate::key::Key;
 use crate::lease::ClaimKey;
-use crate::store::{Capabilities, StoreError};
+use crate::store::Capabilities;
 
 type Test = for<'h> fn(&'h dyn Harness) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'h>>;
 
@@ -48,16 +52,26 @@ pub enum Need {
 
 impl Need {
     /// Why it is not met, if it is not.
-    fn missing(self, capabilities: Capabilities, harness: &dyn Harness) -> Result<Option<&'static str>, Failure> {
+    fn missing(
+        self,
+        capabilities: Capabilities,
+        harness: &dyn Harness,
+    ) -> Result<Option<&'static str>, Failure> {
         let on = ClaimKey::lock(Key::new("conformance")?);
         let (met, why) = match self {
             Self::Several => (capabilities.several, "the store does not grant several claims in one attempt"),
             Self::Wakeups => (capabilities.wakeups, "the store does not wake waiters"),
             Self::List => (capabilities.list, "the store does not list holders"),
-            Self::NoShared => (!capabilities.shared, "the store grants shared claims, so it need not refuse them"),
-            Self::NoPermits => (!capabilities.permits, "the store grants permits, so it need not refuse them"),
+            Self::NoShared => {
+                (!capabilities.shared, "the store grants shared claims, so it need not refuse them")
+            }
+            Self::NoPermits => {
+                (!capabilities.permits, "the store grants permits, so it need not refuse them")
+            }
             Self::NoFences => (!capabilities.fences, "the store gives fences, so it need not refuse them"),
-            Self::NoSeveral => (!capabilities.several, "the store grants several claims, so it need not refuse them"),
+            Self::NoSeveral => {
+                (!capabilities.several, "the store grants several claims, so it need not refuse them")
+            }
             Self::Foreign => (
                 harness.put_foreign(&on, "", Some(Duration::from_secs(1))).is_some(),
                 "the harness cannot put another client's value",
@@ -91,18 +105,25 @@ impl Promise {
     }
 
     /// Tests it, if what it needs is there.
+    ///
+    /// # Cancel safety
+    /// Safe: what is left in the engine expires within half a minute.
     pub async fn check(&self, harness: &dyn Harness) -> Outcome {
-        // A store that hangs fails its promise, and does not hang the suite.
+        // A store that hangs or panics fails its promise, and neither hangs nor ends the suite. Nothing is used after a
+        // panic but the harness, which then serves tests that share nothing with this one.
         let limit = harness.pace().limit;
-        match tokio::time::timeout(limit, self.check_without_limit(harness)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Outcome::Failed(Failure::new(format!("not done after {limit:?}; a step seems to hang"))),
+        let checking = AssertUnwindSafe(self.check_unguarded(harness)).catch_unwind();
+        match tokio::time::timeout(limit, checking).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(panic)) => Outcome::Failed(Failure::new(format!("a step panicked: {}", text_of(&*panic)))),
+            Err(_) => {
+                Outcome::Failed(Failure::new(format!("not done after {limit:?}; a step seems to hang")))
+            }
         }
     }
 
-    async fn check_without_limit(&self, harness: &dyn Harness) -> Outcome {
-        let connected: Result<_, StoreError> = harness.connect().await;
-        let capabilities = match connected {
+    async fn check_unguarded(&self, harness: &dyn Harness) -> Outcome {
+        let capabilities = match harness.connect().await {
             Ok(store) => store.capabilities(),
             Err(error) => return Outcome::Failed(error.into()),
         };
@@ -118,6 +139,11 @@ impl Promise {
             Err(failure) => Outcome::Failed(failure),
         }
     }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a text")
 }
 
 impl fmt::Display for Promise {
@@ -253,4 +279,4 @@ macro_rules! promises {
     };
 }
 
-__clinch_promises!([promises] ());
+__clinch_promises!([promises]());

@@ -152,7 +152,8 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (passed, skipped, failed) = (self.passed().count(), self.skipped().count(), self.failed().count());
+        let (passed, skipped, failed) =
+            (self.passed().count(), self.skipped().count(), self.failed().count());
         writeln!(f, "{passed} passed, {skipped} skipped, {failed} failed")?;
         let names: Vec<String> = self.0.iter().map(|checked| checked.promise.to_string()).collect();
         let width = names.iter().map(String::len).max().unwrap_or_default();

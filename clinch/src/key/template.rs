@@ -15,8 +15,8 @@ use super::{Key, KeyError};
 /// use clinch::KeyTemplate;
 ///
 /// let template = KeyTemplate::new("a:{x}:{y}")?;
-/// let one = template.key([("x", &"1:2"), ("y", &3)])?;
-/// let two = template.key([("x", &1), ("y", &"2:3")])?;
+/// let one = template.key(&[("x", &"1:2"), ("y", &3)])?;
+/// let two = template.key(&[("x", &1), ("y", &"2:3")])?;
 /// assert_eq!(one.as_str(), "a:1%3A2:3");
 /// assert_ne!(one, two);
 /// # Ok::<(), clinch::KeyError>(())
@@ -81,11 +81,7 @@ impl KeyTemplate {
     /// # Errors
     /// [`TemplateError::Missing`] and [`TemplateError::Unknown`] where the names do not fit the template, and
     /// [`KeyError::TooLong`] where the values make too long a key.
-    pub fn key<'a>(
-        &self,
-        values: impl IntoIterator<Item = (&'a str, &'a dyn Display)>,
-    ) -> Result<Key, KeyError> {
-        let values: Vec<(&str, &dyn Display)> = values.into_iter().collect();
+    pub fn key(&self, values: &[(&str, &dyn Display)]) -> Result<Key, KeyError> {
         if let Some((name, _)) = values.iter().find(|(name, _)| !self.placeholders().any(|p| p == *name)) {
             return Err(TemplateError::Unknown { name: (*name).to_owned(), template: self.source.clone() }.into());
         }
@@ -189,7 +185,7 @@ mod tests {
 
     fn key(template: &str, values: &[(&str, &str)]) -> Result<String, KeyError> {
         let values: Vec<(&str, &dyn Display)> = values.iter().map(|(n, v)| (*n, v as &dyn Display)).collect();
-        KeyTemplate::new(template)?.key(values).map(|k| k.to_string())
+        KeyTemplate::new(template)?.key(&values).map(|k| k.to_string())
     }
 
     #[test]

@@ -159,9 +159,14 @@ impl Route {
         self.legs().retain(|leg| !leg.is(connection));
     }
 
-    /// Notes that no answer is expected over `connection` any more, although what went out may still arrive.
+    /// Notes that no answer came over `connection` in time, although what went out may still arrive.
     pub fn abandon<C: Send + Sync + 'static>(&self, connection: &Arc<C>) {
         self.legs().iter_mut().filter(|leg| leg.is(connection)).for_each(|leg| leg.abandoned = true);
+    }
+
+    /// Gives the abandoned connections another chance.
+    pub fn revive(&self) {
+        self.legs().iter_mut().for_each(|leg| leg.abandoned = false);
     }
 
     /// The connections over which an acquire went out that was not answered, and whether each was abandoned.

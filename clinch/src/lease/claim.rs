@@ -97,7 +97,9 @@ impl Claim {
         Self::new(Space::Duplicate, key, Mode::Exclusive, ttl)
     }
 
+    /// Engines count in whole milliseconds, and nothing can be held for none of them: a shorter TTL becomes 1 ms.
     const fn new(space: Space, key: Key, mode: Mode, ttl: Duration) -> Self {
+        let ttl = if ttl.as_millis() == 0 { Duration::from_millis(1) } else { ttl };
         Self { on: ClaimKey { space, key }, mode, ttl, fence_floor: None }
     }
 
@@ -118,7 +120,7 @@ impl Claim {
         self.mode
     }
 
-    /// How long the place is wanted; engines count in whole milliseconds.
+    /// How long the place is wanted: at least 1 ms. Engines count in whole milliseconds.
     pub const fn ttl(&self) -> Duration {
         self.ttl
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::clock;
 use super::core::Core;
 use super::held::Held;
 use super::line::{Answer, Entry, Flight, HeadTurn, LineSeat, Ride, Role, Shape, local_denial};
@@ -166,7 +165,7 @@ impl Core {
         let began = Instant::now();
         let flight = role.begin(|| Flight {
             attempt: Arc::new(self.new_attempt(plan)),
-            boot_at: clock::boot_now(),
+            boot_at: self.sources.boot_now(),
             doubtful: false,
         });
         let mut asked = 0;

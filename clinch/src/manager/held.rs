@@ -243,8 +243,8 @@ impl State {
             return Duration::ZERO;
         }
         let left = self.window.valid_until.saturating_duration_since(Instant::now());
-        match (self.window.boot_until, clock::boot_now()) {
-            (Some(until), Some(now)) => left.min(until.saturating_sub(now)),
+        match self.window.boot_until.map(|until| (until, clock::boot_now())) {
+            Some((until, Some(now))) => left.min(until.saturating_sub(now)),
             _ => left,
         }
     }

@@ -304,3 +304,49 @@ impl LockManager {
         left
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn the_defaults_are_valid() {
+        let _ = LockManager::memory();
+    }
+
+    /// What the manager knows of a key is forgotten when there is nothing left to know.
+    #[tokio::test(start_paused = true)]
+    async fn local_state_does_not_outlive_its_reason() {
+        let manager = LockManager::memory();
+        let guard = manager.lock("a", TTL).await.unwrap();
+        assert!(manager.try_lock("a", TTL).await.unwrap().is_none());
+        assert!(timeout(TTL / 2, manager.lock("a", LockOptions::new(TTL).wait(TTL))).await.is_err());
+        assert!(!manager.core.lines.is_empty());
+        guard.release().await.unwrap();
+        assert!(manager.core.lines.is_empty());
+
+        drop(manager.lock("b", TTL).await.unwrap());
+        assert!(manager.shutdown(TTL).await.is_clean());
+        assert!(manager.core.lines.is_empty());
+    }
+
+    /// A guard that was revoked or has expired leaves nothing behind either.
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_lease_leaves_no_local_state() {
+        let manager = LockManager::memory();
+        let guard = manager.lock("a", TTL).await.unwrap();
+        let holder = manager.inspect("a").await.unwrap().remove(0);
+        assert!(manager.force_release(&holder).await.unwrap());
+        assert_eq!(guard.lost().await, Loss::Revoked);
+        drop(guard);
+        assert!(manager.core.lines.is_empty());
+
+        let guard = manager.lock("a", TTL).await.unwrap();
+        assert_eq!(guard.lost().await, Loss::Expired);
+        drop(guard);
+        assert!(manager.shutdown(TTL).await.is_clean());
+        assert!(manager.core.lines.is_empty());
+    }
+}

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::clock;
 use super::core::Core;
 use super::held::{Held, Loss};
 use crate::store::Renewal;
@@ -133,7 +132,7 @@ impl Core {
             return;
         }
         // Before the call and so before the send: the boot clock's count is a little on the careful side.
-        let boot_at = clock::boot_now();
+        let boot_at = self.sources.boot_now();
         match self.store.renew(held.attempt()).await {
             Ok(Renewal::Extended { sent_at }) => {
                 if held.extend(self.window(held.attempt(), sent_at, boot_at)) {

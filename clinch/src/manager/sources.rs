@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 
+use super::clock;
+
 /// Everything by which two runs of a manager could differ, apart from time itself, which is tokio's.
 ///
 /// [`Sources::system`] is what production uses. [`Sources::seeded`] makes a manager on a paused clock repeat itself
@@ -26,7 +28,7 @@ impl Sources {
         Self(Kind::System)
     }
 
-    /// A generator with this seed, a wall clock that stands still, no task numbers.
+    /// A generator with this seed, a wall clock that stands still, no boot clock, no task numbers.
     pub fn seeded(seed: u64) -> Self {
         Self(Kind::Seeded(Arc::new(Mutex::new(StdRng::seed_from_u64(seed)))))
     }
@@ -56,6 +58,14 @@ impl Sources {
                 SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis())
             }
             Kind::Seeded(_) => 0,
+        }
+    }
+
+    /// The clock that does not stop when the machine sleeps.
+    pub(super) fn boot_now(&self) -> Option<Duration> {
+        match self.0 {
+            Kind::System => clock::boot_now(),
+            Kind::Seeded(_) => None,
         }
     }
 

@@ -46,7 +46,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Grants all claims of the attempt, or none.
     ///
     /// - If this token already holds its claims, the answer is the same [`Verdict::Granted`] again, with the same
-    ///   fences, and no expiry has moved.
+    ///   fences, and no expiry has moved. If it holds only some of them any more, the others are granted again if they
+    ///   are free; if not, it is denied and keeps what it has.
     /// - [`Verdict::Denied`] names the first claim that could not be granted, who holds it, and the time left.
     /// - [`Attempt::sending`] is called after any queueing inside the store and before the first byte goes out.
     /// - A claim the store cannot serve is [`ErrorKind::Unsupported`], a key that holds something else is
@@ -55,7 +56,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Extends every claim of the lease to its full TTL from now.
     ///
-    /// It only ever extends: an expiry that is already later stays. If any claim is no longer held by this token,
+    /// It only ever extends: an expiry that is already later stays. (A lease from which somebody else took its expiry
+    /// gets one again: nothing is held for ever.) If any claim is no longer held by this token,
     /// nothing is extended and the answer is [`Renewal::Lost`].
     fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal>;
 
@@ -65,7 +67,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// A stream that fires when a place on this key may have become free, and once after every (re)subscription.
     ///
-    /// Dropping it ends the subscription. It may fire for nothing; if it fails to fire, the waiter's poll finds out.
+    /// Dropping it ends the subscription. It may fire for nothing; if it fails to fire, the waiter's poll finds out. An
+    /// expiry need not fire it: the waiter knows when that is due.
     fn wakeups(&self, on: &ClaimKey) -> Wakeups;
 
     /// A stream of the leases that [`revoke`](Self::revoke) ended, by whomever and from wherever.
@@ -84,6 +87,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// A real round trip to the engine; returns how long it took.
     fn ping(&self) -> StoreFuture<'_, Duration>;
 
-    /// Lets go of connections and background tasks. Steps after it may fail with [`ErrorKind::Closed`].
+    /// Lets go of connections and background tasks. Leases outlive it. Steps after it may fail with
+    /// [`ErrorKind::Closed`].
     fn close(&self) {}
 }

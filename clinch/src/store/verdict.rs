@@ -35,10 +35,10 @@ pub struct Grant {
 pub struct Denial {
     /// Which claim failed, by its place in the attempt.
     pub claim: usize,
-    /// Who holds it; one of them, if there are several. `None` if the engine cannot tell.
+    /// Who holds it; one of them, if there are several. `None` only if it was gone again when the engine looked.
     pub holder: Option<Holder>,
     /// When asking again makes sense at the latest: the time until the first holder's lease runs out. Never less than
-    /// 1 ms. `None` if it is not known, or if that holder's value has no expiry.
+    /// 1 ms. `None` if it was gone again when the engine looked, or if that holder's value has no expiry.
     pub retry_after: Option<Duration>,
 }
 

@@ -222,9 +222,11 @@ impl Store for RedisStore {
             let answer = self.link.run(&call, over.clone(), |_| {}).await;
             match (&answer, over) {
                 (Ok(_), Some(connection)) => lease.route().answered_over(&connection),
-                // It does not answer in time: the next release goes over another one, and is not conclusive.
+                // No answer in time: the next release goes over another one, which is not conclusive, and the one
+                // after that over this one again, in case it has come back.
                 (Err(_), Some(connection)) => lease.route().abandon(&connection),
-                (_, None) => {}
+                (Ok(_), None) => lease.route().revive(),
+                (Err(_), None) => {}
             }
             answer.map(|held| Release { held, conclusive })
         })

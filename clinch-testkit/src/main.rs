@@ -1,0 +1,46 @@
+//! Measurements and checks that need more than one process, or more time than a test.
+//!
+//! `cargo run --release -p clinch-testkit -- handover | counter | cycles | with-redis`. Each starts its own Redis unless it is given
+//! a store, prints what it saw, and exits with 1 if what it checks does not hold.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to a person")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a check stops at the first surprise")]
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Measurements and checks of Clinch on real engines.
+#[derive(Debug, Parser)]
+#[command(name = "clinch-testkit")]
+enum Args {
+    /// Hand-overs of one lock between two processes, woken by push.
+    Handover(commands::handover::Args),
+    /// Processes increment a number in a file with nothing but one lock between them.
+    Counter(commands::counter::Args),
+    /// Takes and gives back locks in a loop and watches the memory of the process.
+    Cycles(commands::cycles::Args),
+    /// Runs a command with a Redis server of its own, whose address it finds in `CLINCH_STORE`.
+    WithRedis(commands::with_redis::Args),
+    /// The other process of `handover`.
+    #[command(hide = true)]
+    HandoverWaiter(commands::handover::WaiterArgs),
+    /// One of the processes of `counter`.
+    #[command(hide = true)]
+    CounterWorker(commands::counter::WorkerArgs),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let holds = match Args::parse() {
+        Args::Handover(args) => commands::handover::run(&args).await,
+        Args::Counter(args) => commands::counter::run(&args).await,
+        Args::Cycles(args) => commands::cycles::run(&args).await,
+        Args::WithRedis(args) => commands::with_redis::run(&args),
+        Args::HandoverWaiter(args) => commands::handover::wait(&args).await,
+        Args::CounterWorker(args) => commands::counter::work(&args).await,
+    };
+    if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,349 @@
+//! One process's way to the simulated engine.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use clinch::lease::{Attempt, ClaimKey, Holder, Mode, Token};
+use clinch::store::{
+    Capabilities, Cursor, Denial, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError,
+    StoreFuture, Verdict, Wakeups,
+};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::network::{Connection, Fate};
+use super::{CALL_LIMIT, Listener, Place, Reply, Request, World};
+use crate::history::{Event, FaultKind};
+
+/// A store that reaches the simulated engine over one connection, which it makes anew when it was cut.
+pub struct SimStore {
+    world: Arc<World>,
+    client: usize,
+    closed: AtomicBool,
+    connection: Mutex<Option<Arc<Connection>>>,
+    /// The connections over which acquires of a token went out that may still arrive.
+    unanswered: Mutex<BTreeMap<Token, Vec<Arc<Connection>>>>,
+}
+
+impl fmt::Debug for SimStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimStore").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+/// A call that has not gone out yet is not applied; afterwards its outcome is unknown.
+struct Sending<'a> {
+    attempt: Option<&'a Attempt>,
+    sent_at: Option<Instant>,
+}
+
+impl SimStore {
+    pub(super) fn new(world: Arc<World>, client: usize) -> Self {
+        Self {
+            world,
+            client,
+            closed: AtomicBool::new(false),
+            connection: Mutex::default(),
+            unanswered: Mutex::default(),
+        }
+    }
+
+    /// The open connection, or a new one.
+    async fn connect(&self) -> Result<Arc<Connection>, StoreError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StoreError::not_applied(ErrorKind::Closed, "the store was closed"));
+        }
+        let current = || self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = || current().clone().filter(|connection| connection.is_open());
+        if let Some(connection) = open() {
+            return Ok(connection);
+        }
+        sleep(self.world.random_ms(1..=10)).await;
+        if Instant::now() < self.world.state().down_until {
+            return Err(StoreError::not_applied(ErrorKind::Unavailable, "connection refused"));
+        }
+        // Somebody else may have made one meanwhile.
+        if let Some(connection) = open() {
+            return Ok(connection);
+        }
+        let connection = Connection::open(&self.world, self.client);
+        *current() = Some(connection.clone());
+        Ok(connection)
+    }
+
+    fn fate(&self, request: &Request) -> Fate {
+        let (world, faults, call) = (&self.world, &self.world.faults, request.call());
+        let strikes = |kind, chance| world.strikes(kind, call, chance, self.client);
+        let mut delay = world.travel();
+        if strikes(FaultKind::Late, faults.late) {
+            delay += world.random_ms(1000..=3000);
+        }
+        Fate {
+            delay,
+            lost: strikes(FaultKind::LostRequest, faults.lost_request),
+            reply_lost: strikes(FaultKind::LostReply, faults.lost_reply),
+            twice: strikes(FaultKind::Duplicate, faults.duplicate),
+        }
+    }
+
+    fn cut_soon(&self, connection: &Arc<Connection>, request: &Request) {
+        if self.world.strikes(FaultKind::Cut, request.call(), self.world.faults.cut, self.client) {
+            let (world, connection) = (self.world.clone(), connection.clone());
+            let delay = world.random_ms(0..=20);
+            tokio::spawn(async move {
+                sleep(delay).await;
+                connection.cut(&world, true);
+            });
+        }
+    }
+
+    /// One call with its time limit, over `over` if that is still open, else over the process's connection.
+    async fn call(
+        &self,
+        request: &Request,
+        attempt: Option<&Attempt>,
+        over: Option<Arc<Connection>>,
+    ) -> Result<(Reply, Instant), StoreError> {
+        let mut sending = Sending { attempt, sent_at: None };
+        match timeout(CALL_LIMIT, self.exchange(request, &mut sending, over)).await {
+            Ok(answer) => answer,
+            Err(_) if sending.sent_at.is_some() => {
+                Err(StoreError::unknown(ErrorKind::Timeout, "no answer in time"))
+            }
+            Err(_) => Err(StoreError::not_applied(ErrorKind::Timeout, "no connection in time")),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        request: &Request,
+        sending: &mut Sending<'_>,
+        over: Option<Arc<Connection>>,
+    ) -> Result<(Reply, Instant), StoreError> {
+        let unknown = || StoreError::unknown(ErrorKind::Unavailable, "the connection was cut");
+        let mut over = over;
+        loop {
+            let connection = match over.take().filter(|connection| connection.is_open()) {
+                Some(connection) => connection,
+                // What was sent before may still arrive, even if nothing more can be sent.
+                None => self
+                    .connect()
+                    .await
+                    .map_err(|error| if sending.sent_at.is_some() { unknown() } else { error })?,
+            };
+            let fate = self.fate(request);
+            if let Some((_, token)) = request.on() {
+                let (client, op) = (self.client, crate::history::operation());
+                let (call, connection) = (request.call(), connection.id);
+                let token = token.into();
+                self.world.recorder.record(Event::Sent { client, op, call, token, connection });
+            }
+            let sent_at = Instant::now();
+            sending.sent_at = Some(sent_at);
+            if let Some(attempt) = sending.attempt {
+                attempt.sending();
+                self.note_sent(attempt.token(), &connection);
+            }
+            let reply = connection.send(&self.world, request, &fate);
+            self.cut_soon(&connection, request);
+            match reply.await {
+                Ok(reply) => {
+                    if let Some(attempt) = sending.attempt.filter(|_| !fate.twice) {
+                        self.note_answered(attempt.token(), &connection);
+                    }
+                    return match reply {
+                        Reply::Busy => Err(StoreError::not_applied(ErrorKind::Busy, "the engine is busy")),
+                        reply => Ok((reply, sent_at)),
+                    };
+                }
+                Err(_) => {
+                    let again = self.world.faults.resent;
+                    if !self.world.strikes(FaultKind::Resent, request.call(), again, self.client) {
+                        return Err(unknown());
+                    }
+                }
+            }
+        }
+    }
+
+    fn note_sent(&self, token: &Token, connection: &Arc<Connection>) {
+        let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        let routes = unanswered.entry(token.clone()).or_default();
+        if !routes.iter().any(|route| Arc::ptr_eq(route, connection)) {
+            routes.push(connection.clone());
+        }
+    }
+
+    /// An answer to the last acquire that went over a connection says that all before it have arrived.
+    fn note_answered(&self, token: &Token, connection: &Arc<Connection>) {
+        let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(routes) = unanswered.get_mut(token) {
+            routes.retain(|route| !Arc::ptr_eq(route, connection));
+        }
+    }
+
+    /// The connections over which an acquire of this token may still be on its way.
+    fn routes(&self, token: &Token) -> Vec<Arc<Connection>> {
+        let unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        unanswered.get(token).cloned().unwrap_or_default()
+    }
+}
+
+fn only(attempt: &Attempt) -> Result<(ClaimKey, Token, Duration), StoreError> {
+    match attempt.claims() {
+        [claim] if claim.mode() == Mode::Exclusive && claim.fence_floor().is_none() => {
+            Ok((claim.on().clone(), attempt.token().clone(), claim.ttl()))
+        }
+        _ => Err(StoreError::not_applied(
+            ErrorKind::Unsupported,
+            "the simulated engine grants one exclusive claim",
+        )),
+    }
+}
+
+fn holder(on: &ClaimKey, place: &Place, left: Duration) -> Holder {
+    Holder::new(on.clone(), Mode::Exclusive, place.token.clone(), Some(left))
+}
+
+fn nonsense() -> StoreError {
+    StoreError::unknown(ErrorKind::Protocol, "an answer that does not fit")
+}
+
+fn is_yes(reply: &Reply) -> Result<bool, StoreError> {
+    match reply {
+        Reply::Yes => Ok(true),
+        Reply::No => Ok(false),
+        _ => Err(nonsense()),
+    }
+}
+
+impl Store for SimStore {
+    fn capabilities(&self) -> Capabilities {
+        let mut mine = Capabilities::default();
+        mine.wakeups = true;
+        mine.list = true;
+        mine
+    }
+
+    fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
+        Box::pin(async move {
+            let (on, token, ttl) = only(attempt)?;
+            let request = Request::Acquire { on, token, ttl };
+            match self.call(&request, Some(attempt), None).await?.0 {
+                Reply::Yes => Ok(Verdict::granted()),
+                Reply::Denied(place, left) => {
+                    let on = attempt.claims()[0].on();
+                    let holder = Some(holder(on, &place, left));
+                    Ok(Verdict::Denied(Denial { claim: 0, holder, retry_after: Some(left) }))
+                }
+                _ => Err(nonsense()),
+            }
+        })
+    }
+
+    fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal> {
+        Box::pin(async move {
+            let (on, token, ttl) = only(lease)?;
+            let (reply, sent_at) = self.call(&Request::Renew { on, token, ttl }, None, None).await?;
+            Ok(if is_yes(&reply)? { Renewal::Extended { sent_at } } else { Renewal::Lost })
+        })
+    }
+
+    fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
+        Box::pin(async move {
+            let (on, token, _) = only(lease)?;
+            let routes = self.routes(&token);
+            let (over, mut conclusive) = match routes.as_slice() {
+                [] => (None, true),
+                [route] if route.is_open() => (Some(route.clone()), true),
+                _ => (None, false),
+            };
+            let (reply, _) =
+                self.call(&Request::Release { on, token: token.clone() }, None, over.clone()).await?;
+            // It may have gone over another one after all: sent again, after the first was cut.
+            conclusive &= over.is_none_or(|over| over.is_open());
+            Ok(Release { held: is_yes(&reply)?, conclusive })
+        })
+    }
+
+    fn wakeups(&self, on: &ClaimKey) -> Wakeups {
+        let (world, client, on) = (self.world.clone(), self.client, on.clone());
+        let id = world.id();
+        let signal = Arc::new(Notify::new());
+        let subscription = Subscription { world: Arc::downgrade(&world), id };
+        let acknowledged = Arc::downgrade(&signal);
+        let delay = world.travel() + world.travel();
+        tokio::spawn(async move {
+            sleep(delay).await;
+            // It may have been given up before it was acknowledged.
+            if let Some(signal) = acknowledged.upgrade() {
+                signal.notify_one();
+                world.state().listeners.push(Listener { id, client, on, signal });
+            }
+        });
+        Wakeups::new(signal, subscription)
+    }
+
+    fn revocations(&self) -> Revocations {
+        Revocations::new(self.world.revocations(self.client))
+    }
+
+    fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
+        Box::pin(async move {
+            match self.call(&Request::Inspect { on: on.clone() }, None, None).await?.0 {
+                Reply::Places(places) => {
+                    Ok(places.iter().map(|(on, place, left)| holder(on, place, *left)).collect())
+                }
+                _ => Err(nonsense()),
+            }
+        })
+    }
+
+    fn list(&self, _cursor: Cursor) -> StoreFuture<'_, Page> {
+        Box::pin(async move {
+            match self.call(&Request::List, None, None).await?.0 {
+                Reply::Places(places) => {
+                    let holders = places.iter().map(|(on, place, left)| holder(on, place, *left)).collect();
+                    Ok(Page { holders, next: None })
+                }
+                _ => Err(nonsense()),
+            }
+        })
+    }
+
+    fn revoke<'a>(&'a self, on: &'a ClaimKey, token: &'a Token) -> StoreFuture<'a, bool> {
+        Box::pin(async move {
+            let request = Request::Revoke { on: on.clone(), token: token.clone() };
+            is_yes(&self.call(&request, None, None).await?.0)
+        })
+    }
+
+    fn ping(&self) -> StoreFuture<'_, Duration> {
+        Box::pin(async move {
+            let began = Instant::now();
+            self.call(&Request::Ping, None, None).await?;
+            Ok(began.elapsed())
+        })
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+}
+
+/// Ends a subscription to wake-ups when it is dropped.
+struct Subscription {
+    world: Weak<World>,
+    id: u64,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(world) = self.world.upgrade() {
+            world.state().listeners.retain(|listener| listener.id != self.id);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! [`Store::revoke`]: the end of one holder's lease by force, and the news of it.
+
+use std::sync::Arc;
+
+use super::case::{Case, LONG, ensure, free, granted, held_by, lost, on, rival, token};
+use super::{Failure, Harness};
+use crate::lease::Attempt;
+use crate::store::{Revocation, Revocations, Store};
+
+/// How often a revocation is repeated for a stream that may not have been subscribed in time.
+const TRIES: u32 = 10;
+
+/// The holder named by its token loses its lease: the key is free, its own renewal and release say so, and a second
+/// revocation finds nothing.
+///
+/// Proves: L3, B3
+pub(super) async fn the_named_holder_loses_its_lease(harness: &dyn Harness) -> Result<(), Failure> {
+    let case = Case::new(harness).await?;
+    let lease = case.attempt("lease", LONG)?;
+    granted(case.store.acquire(&lease).await?)?;
+    ensure!(case.other.revoke(on(&lease), lease.token()).await?, "the holder's token was not found");
+    free(&case.other.inspect(on(&lease)).await?)?;
+    ensure!(!case.other.revoke(on(&lease), lease.token()).await?, "a lease was revoked twice");
+    lost(case.store.renew(&lease).await?)?;
+    ensure!(!case.store.release(&lease).await?.held, "the release of a revoked lease says that it was held");
+    granted(case.other.acquire(&rival(&lease)?).await?)?;
+    Ok(())
+}
+
+/// A token that no longer holds the key revokes nothing: the successor stays.
+pub(super) async fn a_stale_token_revokes_nothing(harness: &dyn Harness) -> Result<(), Failure> {
+    let case = Case::new(harness).await?;
+    let (former, successor) = case.succeeded("lease").await?;
+    for stale in [former.token(), &token()] {
+        ensure!(!case.other.revoke(on(&former), stale).await?, "a token that holds nothing was revoked");
+        held_by(case.store.inspect(on(&former)).await?, successor.token())?;
+    }
+    ensure!(
+        case.store.release(&successor).await?.held,
+        "a stale token's revocation took the successor's lease away"
+    );
+    Ok(())
+}
+
+/// Takes and revokes leases until every stream was told of one. A stream that is still being subscribed may miss what
+/// happens before.
+async fn tell(case: &Case<'_>, streams: &mut [(&Arc<dyn Store>, Revocations)]) -> Result<(), Failure> {
+    let mut untold: Vec<_> = streams.iter_mut().collect();
+    for round in 0..TRIES {
+        let lease = case.attempt(&format!("round {round}"), LONG)?;
+        granted(case.store.acquire(&lease).await?)?;
+        ensure!(case.other.revoke(on(&lease), lease.token()).await?, "the holder's token was not found");
+        let expected = Revocation { on: on(&lease).clone(), token: lease.token().clone() };
+        let mut still_untold = Vec::new();
+        for stream in untold {
+            let told =
+                async { while stream.1.next().await.is_some_and(|revocation| revocation != expected) {} };
+            if tokio::time::timeout(case.pace.patience / TRIES, told).await.is_err() {
+                still_untold.push(stream);
+            }
+        }
+        untold = still_untold;
+        if untold.is_empty() {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(format!("{} streams of revocations were not told of any of {TRIES}", untold.len())))
+}
+
+/// A revocation is told on every connection, with its key and token: the holder's manager hears it from wherever it
+/// was made.
+pub(super) async fn every_connection_is_told(harness: &dyn Harness) -> Result<(), Failure> {
+    let case = Case::new(harness).await?;
+    let third = harness.connect().await?;
+    let mut streams = [&case.store, &case.other, &third].map(|store| (store, store.revocations()));
+    tell(&case, &mut streams).await
+}
+
+/// Releases, and revocations that found nothing, are not told.
+pub(super) async fn only_revocations_are_told(harness: &dyn Harness) -> Result<(), Failure> {
+    let case = Case::new(harness).await?;
+    let mut streams = [(&case.store, case.store.revocations())];
+    tell(&case, &mut streams).await?;
+    let [(_, revocations)] = &mut streams;
+
+    let released = case.attempt("released", LONG)?;
+    granted(case.other.acquire(&released).await?)?;
+    ensure!(!case.other.revoke(on(&released), &token()).await?, "a token that holds nothing was revoked");
+    case.other.release(&released).await?;
+    ensure!(!case.other.revoke(on(&released), released.token()).await?, "a released lease was revoked");
+    let last = case.attempt("last", LONG)?;
+    granted(case.other.acquire(&last).await?)?;
+    ensure!(case.other.revoke(on(&last), last.token()).await?, "the holder's token was not found");
+    loop {
+        let Some(told) = case.awaited("a revocation", revocations.next()).await? else {
+            return Err(Failure::new("a stream of revocations ended while its store lives"));
+        };
+        ensure!(told.on != *on(&released), "a revocation was told that never took place");
+        if told.on == *on(&last) {
+            return Ok(());
+        }
+    }
+}
+
+/// A revocation ends the lease on that key only; the other claims of the same attempt stay, until they are released.
+pub(super) async fn the_other_claims_of_a_lease_stay(harness: &dyn Harness) -> Result<(), Failure> {
+    let case = Case::new(harness).await?;
+    let lease = case.several(&["a", "b"], LONG)?;
+    let kept = Attempt::one(lease.token().clone(), lease.claims()[1].clone());
+    granted(case.store.acquire(&lease).await?)?;
+    ensure!(case.other.revoke(on(&lease), lease.token()).await?, "the holder's token was not found");
+    free(&case.other.inspect(on(&lease)).await?)?;
+    held_by(case.other.inspect(on(&kept)).await?, lease.token())?;
+    ensure!(
+        !case.store.release(&lease).await?.held,
+        "a release says that all was held, though one claim was revoked"
+    );
+    free(&case.other.inspect(on(&kept)).await?)
+}

@@ -1,0 +1,64 @@
+//! The Redis store keeps every promise of the port; each test has a server of its own.
+
+#![cfg(all(feature = "redis", feature = "conformance"))]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clinch::conformance::{self, Harness, Staged};
+use clinch::lease::ClaimKey;
+use clinch::store::{Store, StoreFuture};
+use clinch::stores::StoreOptions;
+use clinch::stores::redis::RedisStore;
+use clinch_testkit::server::RedisServer;
+
+struct OnRedis(RedisServer);
+
+impl OnRedis {
+    fn start() -> Self {
+        Self(RedisServer::start())
+    }
+}
+
+/// The key under which the store keeps a claim.
+fn engine_key(on: &ClaimKey) -> String {
+    format!("clinch:{on}")
+}
+
+impl Harness for OnRedis {
+    fn connect(&self) -> StoreFuture<'_, Arc<dyn Store>> {
+        Box::pin(async {
+            let store = RedisStore::connect(&self.0.url(), &StoreOptions::default()).await?;
+            Ok(Arc::new(store) as Arc<dyn Store>)
+        })
+    }
+
+    fn put_foreign<'a>(&'a self, on: &'a ClaimKey, value: &'a str, ttl: Option<Duration>) -> Staged<'a> {
+        Some(Box::pin(async move {
+            let key = engine_key(on);
+            match ttl {
+                Some(ttl) => self.0.command(&["SET", &key, value, "NX", "PX", &ttl.as_millis().to_string()]),
+                None => self.0.command(&["SET", &key, value, "NX"]),
+            };
+            Ok(())
+        }))
+    }
+
+    fn put_wrong_type<'a>(&'a self, on: &'a ClaimKey) -> Staged<'a> {
+        Some(Box::pin(async move {
+            self.0.command(&["RPUSH", &engine_key(on), "precious"]);
+            Ok(())
+        }))
+    }
+}
+
+clinch::conformance_tests!(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] OnRedis::start());
+
+/// Nothing is skipped but what the store does better than refusing.
+#[tokio::test]
+async fn the_whole_suite_runs_on_redis() {
+    let report = conformance::run(&OnRedis::start()).await;
+    report.assert_passed();
+    let skipped: Vec<_> = report.skipped().map(|(promise, _)| promise.to_string()).collect();
+    assert_eq!(skipped, ["refusal::several_claims_are_refused_cleanly"]);
+}

@@ -1,0 +1,24 @@
+//! The manager on real engines: what it promises, and what it survives.
+//!
+//! Every test starts its own server on a free port and stops it again. `/// Proves:` and `/// Fault:` name the
+//! requirement and the row of the fault matrix; both are explained in `docs/`.
+
+#![cfg(feature = "redis")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test stops at the first surprise"
+)]
+
+mod common;
+
+mod bad_input;
+mod connections;
+mod drops;
+mod faults;
+mod locks;
+mod renewal;
+mod server_faults;
+mod waiting;
