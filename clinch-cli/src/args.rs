@@ -107,7 +107,7 @@ struct RawRun {
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
     grace: Duration,
 
-    /// The engine: redis://[user:password@]host[:port][/database], rediss://…, redis+unix:///path
+    /// The engine: redis://host:6379, rediss://user:password@host/0 (TLS), redis+unix:///path
     ///
     /// Other users of this machine can see it in the process list: give a password by CLINCH_STORE.
     #[arg(long, value_name = "URL", env = "CLINCH_STORE", hide_env_values = true)]

@@ -1,10 +1,15 @@
 //! Measurements and checks that need more than one process, or more time than a test.
 //!
-//! `cargo run --release -p clinch-testkit -- handover | counter | cycles | with-redis`. Each starts its own Redis unless it is given
+//! `cargo run --release -p clinch-testkit -- handover | counter | cycles | simulate | with-redis`. Each starts its own Redis unless it is given
 //! a store, prints what it saw, and exits with 1 if what it checks does not hold.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to a person")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a check stops at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a check stops at the first surprise"
+)]
 
 mod commands;
 
@@ -22,6 +27,8 @@ enum Args {
     Counter(commands::counter::Args),
     /// Takes and gives back locks in a loop and watches the memory of the process.
     Cycles(commands::cycles::Args),
+    /// The real manager on a simulated engine with seeded faults, checked against its history.
+    Simulate(commands::simulate::Args),
     /// Runs a command with a Redis server of its own, whose address it finds in `CLINCH_STORE`.
     WithRedis(commands::with_redis::Args),
     /// The other process of `handover`.
@@ -32,15 +39,19 @@ enum Args {
     CounterWorker(commands::counter::WorkerArgs),
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let holds = match Args::parse() {
-        Args::Handover(args) => commands::handover::run(&args).await,
-        Args::Counter(args) => commands::counter::run(&args).await,
-        Args::Cycles(args) => commands::cycles::run(&args).await,
+        Args::Simulate(args) => commands::simulate::run(&args),
         Args::WithRedis(args) => commands::with_redis::run(&args),
-        Args::HandoverWaiter(args) => commands::handover::wait(&args).await,
-        Args::CounterWorker(args) => commands::counter::work(&args).await,
+        Args::Handover(args) => on_a_runtime(commands::handover::run(&args)),
+        Args::Counter(args) => commands::counter::run(&args),
+        Args::Cycles(args) => on_a_runtime(commands::cycles::run(&args)),
+        Args::HandoverWaiter(args) => on_a_runtime(commands::handover::wait(&args)),
+        Args::CounterWorker(args) => on_a_runtime(commands::counter::work(&args)),
     };
     if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn on_a_runtime(command: impl Future<Output = bool>) -> bool {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime").block_on(command)
 }

@@ -90,7 +90,10 @@ impl Error {
         match self {
             Self::LockNotAcquired { .. } => true,
             Self::Engine { source, .. } => source.is_retryable(),
-            Self::InvalidKey(_) | Self::InvalidOption { .. } | Self::InvalidUrl { .. } | Self::ShutDown { .. } => false,
+            Self::InvalidKey(_)
+            | Self::InvalidOption { .. }
+            | Self::InvalidUrl { .. }
+            | Self::ShutDown { .. } => false,
         }
     }
 }

@@ -52,7 +52,10 @@ impl Harness for OnRedis {
     }
 }
 
-clinch::conformance_tests!(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] OnRedis::start());
+clinch::conformance_tests!(
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    OnRedis::start()
+);
 
 /// Nothing is skipped but what the store does better than refusing.
 #[tokio::test]

@@ -84,7 +84,7 @@ async fn run_locked(job: &Job, locks: &LockManager, signals: &mut Signals) -> Ex
             }
         }
     };
-    give_back(job, guard, exit).await;
+    give_back(job, guard).await;
     exit
 }
 
@@ -143,10 +143,10 @@ fn reason(loss: Loss) -> &'static str {
 }
 
 /// Gives the lock back. What goes wrong here does not change how the command ended.
-async fn give_back(job: &Job, guard: LockGuard, exit: Exit) {
+async fn give_back(job: &Job, guard: LockGuard) {
+    let known_as_lost = !guard.is_valid();
     match guard.release().await {
-        // It was said already that the lease is lost.
-        _ if exit == Exit::LEASE_LOST => {}
+        _ if known_as_lost => {}
         Ok(true) => {}
         Ok(false) => say(&format!(
             "warning: the lease on `{}` was gone when the command had ended; others may have had the lock meanwhile",

@@ -25,7 +25,7 @@ pub(crate) struct WorkerArgs {
     tasks: u64,
 }
 
-pub(crate) async fn run(args: &Args) -> bool {
+pub(crate) fn run(args: &Args) -> bool {
     let server = RedisServer::start();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("number");
@@ -43,7 +43,10 @@ pub(crate) async fn run(args: &Args) -> bool {
     }
     let (sum, expected) = (std::fs::read_to_string(&file).unwrap(), args.processes * args.tasks);
     let (processes, tasks, elapsed) = (args.processes, args.tasks, started.elapsed());
-    println!("{processes} processes x {tasks} tasks: {sum} of {expected} in {elapsed:.1?}; keys left: {:?}", server.keys("*"));
+    println!(
+        "{processes} processes x {tasks} tasks: {sum} of {expected} in {elapsed:.1?}; keys left: {:?}",
+        server.keys("*")
+    );
     all_well && sum == expected.to_string() && server.keys("*").is_empty()
 }
 

@@ -32,7 +32,7 @@ pub(crate) async fn run(args: &Args) -> bool {
         if i == args.count / 10 {
             after_a_tenth = resident_kib();
         }
-        if shown && i % (args.count / 100).max(1) == 0 {
+        if shown && i.is_multiple_of((args.count / 100).max(1)) {
             eprint!("\r{:>3} %  {} KiB", i * 100 / args.count, resident_kib());
         }
     }
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: &Args) -> bool {
 async fn cycle(manager: &LockManager, i: u64) {
     let ttl = Duration::from_secs(30);
     let key = format!("cycle:{}", i % 1_000);
-    let options = if i % 5 == 0 { LockOptions::new(ttl).renew() } else { LockOptions::new(ttl) };
+    let options = if i.is_multiple_of(5) { LockOptions::new(ttl).renew() } else { LockOptions::new(ttl) };
     let guard = manager.lock(&key, options.wait(ttl)).await.unwrap();
     match i % 4 {
         0 => drop(guard),

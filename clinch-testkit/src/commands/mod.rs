@@ -3,6 +3,7 @@
 pub(crate) mod counter;
 pub(crate) mod cycles;
 pub(crate) mod handover;
+pub(crate) mod simulate;
 pub(crate) mod with_redis;
 
 use std::process::{Child, Command, Stdio};

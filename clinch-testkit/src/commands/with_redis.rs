@@ -14,6 +14,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> bool {
     let server = RedisServer::start();
-    let status = Command::new(&args.command[0]).args(&args.command[1..]).env("CLINCH_STORE", server.url()).status();
+    let status =
+        Command::new(&args.command[0]).args(&args.command[1..]).env("CLINCH_STORE", server.url()).status();
     status.expect("the command can be started").success()
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clinch::lease::{Attempt, ClaimKey, Holder, Token};
 use clinch::store::{
-    Capabilities, Cursor, Denial, Effect, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError,
-    StoreFuture, Verdict, Wakeups,
+    Capabilities, Cursor, Denial, Effect, ErrorKind, Notice, Page, Release, Renewal, Revocations, Store,
+    StoreError, StoreFuture, Verdict, Wakeups,
 };
 use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep};
@@ -37,6 +37,8 @@ pub(super) enum PortBug {
 #[derive(Debug)]
 pub(super) struct Planted {
     inner: Arc<dyn Store>,
+    /// A stream of revocations on which nothing is ever said.
+    silence: broadcast::Sender<Notice>,
     bug: PortBug,
     calls: AtomicU64,
     /// What goes out in the place of the attempts with these tokens.
@@ -46,7 +48,8 @@ pub(super) struct Planted {
 
 impl Planted {
     pub(super) fn new(inner: Arc<dyn Store>, bug: PortBug) -> Self {
-        Self { inner, bug, calls: AtomicU64::new(0), instead: Mutex::default(), denied: Mutex::default() }
+        let (instead, denied) = (Mutex::default(), Mutex::default());
+        Self { inner, bug, calls: AtomicU64::new(0), instead, denied, silence: broadcast::channel(1).0 }
     }
 
     /// Every `nth` call.
@@ -205,7 +208,7 @@ impl Store for Planted {
 
     fn revocations(&self) -> Revocations {
         match self.bug {
-            PortBug::Deaf => Revocations::new(broadcast::channel(1).1),
+            PortBug::Deaf => Revocations::new(self.silence.subscribe(), true),
             _ => self.inner.revocations(),
         }
     }

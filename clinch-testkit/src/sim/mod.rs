@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use clinch::lease::{ClaimKey, Token};
-use clinch::store::Revocation;
+use clinch::store::{Notice, Revocation};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::{Notify, broadcast};
@@ -78,7 +78,7 @@ struct State {
     down_until: Instant,
     connections: Vec<Weak<Connection>>,
     listeners: Vec<Listener>,
-    revoked: BTreeMap<usize, broadcast::Sender<Revocation>>,
+    revoked: BTreeMap<usize, broadcast::Sender<Notice>>,
 }
 
 /// Who wants to be woken.
@@ -402,13 +402,13 @@ impl World {
                 tokio::spawn(async move {
                     sleep(delay).await;
                     // An error only says that nobody listens.
-                    let _ = sender.send(revocation);
+                    let _ = sender.send(Notice::Revoked(revocation));
                 });
             }
         }
     }
 
-    fn revocations(&self, client: usize) -> broadcast::Receiver<Revocation> {
+    fn revocations(&self, client: usize) -> broadcast::Receiver<Notice> {
         self.state().revoked.entry(client).or_insert_with(|| broadcast::channel(REVOCATIONS).0).subscribe()
     }
 }

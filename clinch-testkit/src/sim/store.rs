@@ -288,7 +288,7 @@ impl Store for SimStore {
     }
 
     fn revocations(&self) -> Revocations {
-        Revocations::new(self.world.revocations(self.client))
+        Revocations::new(self.world.revocations(self.client), true)
     }
 
     fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {

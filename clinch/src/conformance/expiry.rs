@@ -60,7 +60,9 @@ pub(super) async fn a_lease_lives_as_long_as_was_asked(harness: &dyn Harness) ->
 }
 
 /// The time after which asking again makes sense is never less than 1 ms, however close the end is: no caller spins.
-pub(super) async fn the_time_to_retry_is_never_below_a_millisecond(harness: &dyn Harness) -> Result<(), Failure> {
+pub(super) async fn the_time_to_retry_is_never_below_a_millisecond(
+    harness: &dyn Harness,
+) -> Result<(), Failure> {
     const LEAST: Duration = Duration::from_millis(1);
     let case = Case::new(harness).await?;
     let ttl = Duration::from_millis(30);
@@ -89,7 +91,9 @@ pub(super) async fn the_time_to_retry_is_never_below_a_millisecond(harness: &dyn
 }
 
 /// A lease that expired and was taken by another is denied to its former holder, like to anybody.
-pub(super) async fn a_lost_lease_is_not_granted_over_its_successor(harness: &dyn Harness) -> Result<(), Failure> {
+pub(super) async fn a_lost_lease_is_not_granted_over_its_successor(
+    harness: &dyn Harness,
+) -> Result<(), Failure> {
     let case = Case::new(harness).await?;
     let (lost, successor) = case.succeeded("lease").await?;
     let denial = denied_by(case.store.acquire(&lost).await?, 0, successor.token())?;

@@ -231,6 +231,7 @@ macro_rules! __clinch_promises {
                 the_named_holder_loses_its_lease: [],
                 a_stale_token_revokes_nothing: [],
                 every_connection_is_told: [],
+                a_later_stream_is_listening_too: [],
                 only_revocations_are_told: [],
                 the_other_claims_of_a_lease_stay: [Several],
             }

@@ -68,7 +68,9 @@ async fn still_free(case: &Case<'_>, refused: &Attempt, name: &str) -> Result<()
 }
 
 /// A key that holds something that is no lease is [`ErrorKind::WrongType`], again and again, and no step removes it.
-pub(super) async fn a_key_that_is_no_lease_is_reported_and_kept(harness: &dyn Harness) -> Result<(), Failure> {
+pub(super) async fn a_key_that_is_no_lease_is_reported_and_kept(
+    harness: &dyn Harness,
+) -> Result<(), Failure> {
     let case = Case::new(harness).await?;
     let attempt = case.attempt("wrong type", LONG)?;
     case.put_wrong_type(on(&attempt)).await?;

@@ -157,7 +157,9 @@ pub(super) async fn one_of_many_releases_counts(harness: &dyn Harness) -> Result
 /// An attempt that was denied, or never sent, has nothing to give back: its release says so and touches nothing.
 ///
 /// Proves: L3, L8
-pub(super) async fn an_attempt_that_was_not_granted_releases_nothing(harness: &dyn Harness) -> Result<(), Failure> {
+pub(super) async fn an_attempt_that_was_not_granted_releases_nothing(
+    harness: &dyn Harness,
+) -> Result<(), Failure> {
     let case = Case::new(harness).await?;
     let lease = case.attempt("lease", LONG)?;
     let second = rival(&lease)?;

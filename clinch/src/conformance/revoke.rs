@@ -1,14 +1,9 @@
 //! [`Store::revoke`]: the end of one holder's lease by force, and the news of it.
 
-use std::sync::Arc;
-
 use super::case::{Case, LONG, ensure, free, granted, held_by, lost, on, rival, token};
 use super::{Failure, Harness};
 use crate::lease::Attempt;
-use crate::store::{Revocation, Revocations, Store};
-
-/// How often a revocation is repeated for a stream that may not have been subscribed in time.
-const TRIES: u32 = 10;
+use crate::store::{Notice, Revocation, Revocations};
 
 /// The holder named by its token loses its lease: the key is free, its own renewal and release say so, and a second
 /// revocation finds nothing.
@@ -42,46 +37,63 @@ pub(super) async fn a_stale_token_revokes_nothing(harness: &dyn Harness) -> Resu
     Ok(())
 }
 
-/// Takes and revokes leases until every stream was told of one. A stream that is still being subscribed may miss what
-/// happens before.
-async fn tell(case: &Case<'_>, streams: &mut [(&Arc<dyn Store>, Revocations)]) -> Result<(), Failure> {
-    let mut untold: Vec<_> = streams.iter_mut().collect();
-    for round in 0..TRIES {
-        let lease = case.attempt(&format!("round {round}"), LONG)?;
-        granted(case.store.acquire(&lease).await?)?;
-        ensure!(case.other.revoke(on(&lease), lease.token()).await?, "the holder's token was not found");
-        let expected = Revocation { on: on(&lease).clone(), token: lease.token().clone() };
-        let mut still_untold = Vec::new();
-        for stream in untold {
-            let told =
-                async { while stream.1.next().await.is_some_and(|revocation| revocation != expected) {} };
-            if tokio::time::timeout(case.pace.patience / TRIES, told).await.is_err() {
-                still_untold.push(stream);
-            }
-        }
-        untold = still_untold;
-        if untold.is_empty() {
-            return Ok(());
-        }
-    }
-    Err(Failure::new(format!("{} streams of revocations were not told of any of {TRIES}", untold.len())))
+/// Waits until the stream hears every revocation.
+async fn listening(case: &Case<'_>, revocations: &mut Revocations) -> Result<(), Failure> {
+    while case.awaited("that a stream of revocations is listening", revocations.next()).await?
+        != Some(Notice::Listening)
+    {}
+    Ok(())
 }
 
-/// A revocation is told on every connection, with its key and token: the holder's manager hears it from wherever it
-/// was made.
+/// The next revocation that the stream tells.
+async fn next(case: &Case<'_>, revocations: &mut Revocations) -> Result<Revocation, Failure> {
+    loop {
+        match case.awaited("a revocation", revocations.next()).await? {
+            Some(Notice::Revoked(revocation)) => return Ok(revocation),
+            Some(_) => {}
+            None => return Err(Failure::new("a stream of revocations ended while its store lives")),
+        }
+    }
+}
+
+/// Once a stream says that it is listening, it tells every revocation, with its key and token, on every connection: the
+/// holder's manager hears it from wherever it was made.
 pub(super) async fn every_connection_is_told(harness: &dyn Harness) -> Result<(), Failure> {
     let case = Case::new(harness).await?;
     let third = harness.connect().await?;
-    let mut streams = [&case.store, &case.other, &third].map(|store| (store, store.revocations()));
-    tell(&case, &mut streams).await
+    let mut streams = [&case.store, &case.other, &third].map(|store| store.revocations());
+    for stream in &mut streams {
+        listening(&case, stream).await?;
+    }
+    let lease = case.attempt("revoked", LONG)?;
+    granted(case.store.acquire(&lease).await?)?;
+    ensure!(case.other.revoke(on(&lease), lease.token()).await?, "the holder's token was not found");
+    let expected = Revocation { on: on(&lease).clone(), token: lease.token().clone() };
+    for stream in &mut streams {
+        while next(&case, stream).await? != expected {}
+    }
+    Ok(())
+}
+
+/// A stream that begins while another one of the same connection is listening says so too.
+pub(super) async fn a_later_stream_is_listening_too(harness: &dyn Harness) -> Result<(), Failure> {
+    let case = Case::new(harness).await?;
+    let mut first = case.store.revocations();
+    listening(&case, &mut first).await?;
+    let mut second = case.store.revocations();
+    listening(&case, &mut second).await?;
+    let lease = case.attempt("revoked", LONG)?;
+    granted(case.store.acquire(&lease).await?)?;
+    ensure!(case.other.revoke(on(&lease), lease.token()).await?, "the holder's token was not found");
+    while next(&case, &mut second).await?.token != *lease.token() {}
+    Ok(())
 }
 
 /// Releases, and revocations that found nothing, are not told.
 pub(super) async fn only_revocations_are_told(harness: &dyn Harness) -> Result<(), Failure> {
     let case = Case::new(harness).await?;
-    let mut streams = [(&case.store, case.store.revocations())];
-    tell(&case, &mut streams).await?;
-    let [(_, revocations)] = &mut streams;
+    let mut revocations = case.store.revocations();
+    listening(&case, &mut revocations).await?;
 
     let released = case.attempt("released", LONG)?;
     granted(case.other.acquire(&released).await?)?;
@@ -92,9 +104,7 @@ pub(super) async fn only_revocations_are_told(harness: &dyn Harness) -> Result<(
     granted(case.other.acquire(&last).await?)?;
     ensure!(case.other.revoke(on(&last), last.token()).await?, "the holder's token was not found");
     loop {
-        let Some(told) = case.awaited("a revocation", revocations.next()).await? else {
-            return Err(Failure::new("a stream of revocations ended while its store lives"));
-        };
+        let told = next(&case, &mut revocations).await?;
         ensure!(told.on != *on(&released), "a revocation was told that never took place");
         if told.on == *on(&last) {
             return Ok(());

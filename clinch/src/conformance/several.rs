@@ -170,7 +170,9 @@ pub(super) async fn each_claim_expires_on_its_own(harness: &dyn Harness) -> Resu
 /// A renewal gives every claim its own full TTL again.
 ///
 /// Proves: B3
-pub(super) async fn a_renewal_extends_each_claim_to_its_own_ttl(harness: &dyn Harness) -> Result<(), Failure> {
+pub(super) async fn a_renewal_extends_each_claim_to_its_own_ttl(
+    harness: &dyn Harness,
+) -> Result<(), Failure> {
     let case = Case::new(harness).await?;
     let lease = Attempt::new(token(), vec![case.claim("a", LONG)?, case.claim("b", LONG / 2)?])?;
     granted(case.store.acquire(&lease).await?)?;
@@ -300,7 +302,9 @@ pub(super) async fn as_many_claims_as_an_attempt_may_have(harness: &dyn Harness)
 
 /// If one key holds something that is no lease, wherever it stands in the attempt, that is reported and no other claim
 /// is taken: everything is looked at before anything is written.
-pub(super) async fn a_key_that_is_no_lease_leaves_the_others_free(harness: &dyn Harness) -> Result<(), Failure> {
+pub(super) async fn a_key_that_is_no_lease_leaves_the_others_free(
+    harness: &dyn Harness,
+) -> Result<(), Failure> {
     let case = Case::new(harness).await?;
     for (wrong, name) in ["a", "b", "c"].into_iter().enumerate() {
         let names = ["a", "b", "c"].map(|other| format!("{other} beside {name}"));

@@ -106,13 +106,17 @@ pub enum KeyError {
     #[error("the key is empty; give 1 to {MAX_KEY_BYTES} bytes")]
     Empty,
     /// The key is too long.
-    #[error("the key has {bytes} bytes; at most {MAX_KEY_BYTES} are allowed (hash long values before they enter a key)")]
+    #[error(
+        "the key has {bytes} bytes; at most {MAX_KEY_BYTES} are allowed (hash long values before they enter a key)"
+    )]
     TooLong {
         /// How long it is.
         bytes: usize,
     },
     /// The key holds a control character.
-    #[error("the key holds the control character U+{code:04X} at byte {at}; control characters are not allowed")]
+    #[error(
+        "the key holds the control character U+{code:04X} at byte {at}; control characters are not allowed"
+    )]
     Control {
         /// The byte at which it stands.
         at: usize,
@@ -212,7 +216,9 @@ mod tests {
         assert_eq!(Key::new("x".repeat(513)), Err(KeyError::TooLong { bytes: 513 }));
         assert!(Key::new("x".repeat(512)).is_ok());
         assert_eq!(Key::new("a\nb"), Err(KeyError::Control { at: 1, code: 10 }));
-        for (text, at) in [("a{b", 1), ("a}b", 1), ("{}", 0), ("{a}{b}", 3), ("{{a}}", 0), ("}a{", 0), ("{a}b}", 4)] {
+        for (text, at) in
+            [("a{b", 1), ("a}b", 1), ("{}", 0), ("{a}{b}", 3), ("{{a}}", 0), ("}a{", 0), ("{a}b}", 4)]
+        {
             assert_eq!(Key::new(text), Err(KeyError::StrayBrace { at }), "{text}");
         }
     }

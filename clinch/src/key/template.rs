@@ -56,8 +56,7 @@ impl KeyTemplate {
                 rest = &rest[literal.len()..];
                 continue;
             }
-            let inside =
-                rest.strip_prefix('{').ok_or_else(|| TemplateError::StrayBrace { at: at(rest) })?;
+            let inside = rest.strip_prefix('{').ok_or_else(|| TemplateError::StrayBrace { at: at(rest) })?;
             let (name, after) =
                 inside.split_once('}').ok_or_else(|| TemplateError::StrayBrace { at: at(rest) })?;
             check_name(name, at(rest))?;
@@ -83,7 +82,9 @@ impl KeyTemplate {
     /// [`KeyError::TooLong`] where the values make too long a key.
     pub fn key(&self, values: &[(&str, &dyn Display)]) -> Result<Key, KeyError> {
         if let Some((name, _)) = values.iter().find(|(name, _)| !self.placeholders().any(|p| p == *name)) {
-            return Err(TemplateError::Unknown { name: (*name).to_owned(), template: self.source.clone() }.into());
+            return Err(
+                TemplateError::Unknown { name: (*name).to_owned(), template: self.source.clone() }.into()
+            );
         }
         let mut text = String::with_capacity(self.source.len() + 16);
         for part in &self.parts {
@@ -137,7 +138,9 @@ pub enum TemplateError {
         at: usize,
     },
     /// What stands between the braces is no name.
-    #[error("`{{{name}}}` at byte {at} is not a placeholder; write a name or a field path such as `{{order.id}}`")]
+    #[error(
+        "`{{{name}}}` at byte {at} is not a placeholder; write a name or a field path such as `{{order.id}}`"
+    )]
     BadName {
         /// What stands there.
         name: String,

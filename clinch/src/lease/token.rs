@@ -107,7 +107,9 @@ mod tests {
 
     #[test]
     fn foreign_values_have_no_owner_and_never_panic() {
-        for text in ["", "abc", "@", "@h:1:", &format!("{RANDOM}@"), &format!("{RANDOM}@h:x:"), "uuid-1:2@h:1:"] {
+        for text in
+            ["", "abc", "@", "@h:1:", &format!("{RANDOM}@"), &format!("{RANDOM}@h:x:"), "uuid-1:2@h:1:"]
+        {
             assert_eq!(Token::from_text(text).owner(), None, "{text}");
         }
         let odd = Token::from_text(format!("{RANDOM}@h:1:%zz:?:{}", u64::MAX));

@@ -58,11 +58,7 @@ impl Core {
             return Reply::ShutDown;
         }
         self.ensure_background();
-        if plan.options.wait.is_zero() {
-            self.try_once(plan).await
-        } else {
-            self.wait_in_line(plan).await
-        }
+        if plan.options.wait.is_zero() { self.try_once(plan).await } else { self.wait_in_line(plan).await }
     }
 
     /// Answers at once: from what this process knows, from a call that is asked after this moment, or by asking.
@@ -77,10 +73,10 @@ impl Core {
                         return Reply::Failed(no_answer("the release of this process's own lease on it"));
                     }
                 }
-                Entry::Ask(role) => return self.ask(role, plan).await,
+                Entry::Ask(role) => return self.ask_until(limit, role, plan).await,
                 Entry::Ride(rider) => match timeout_at(limit, rider.next()).await {
                     Ok(Ride::Answered(answer)) => return answer.into(),
-                    Ok(Ride::Ask(role)) => return self.ask(role, plan).await,
+                    Ok(Ride::Ask(role)) => return self.ask_until(limit, role, plan).await,
                     Err(_) => return Reply::Failed(no_answer("a call that this one shares")),
                 },
             }
@@ -119,7 +115,7 @@ impl Core {
             seat.schedule().asking();
             let reply = if last.is_none() {
                 // The first call has its full time, however short the wait.
-                self.ask(role, plan).await
+                self.ask_until(Instant::now() + self.call_timeout, role, plan).await
             } else {
                 match timeout_at(deadline, self.ask(role, plan)).await {
                     Ok(reply) => reply,
@@ -155,6 +151,14 @@ impl Core {
         None
     }
 
+    /// As [`ask`](Self::ask), at most until `limit`: then the role is dropped, which takes back what may be granted.
+    async fn ask_until(&self, limit: Instant, role: Role<'_>, plan: &Plan) -> Reply {
+        timeout_at(limit, self.ask(role, plan)).await.unwrap_or_else(|_| {
+            let message = format!("no answer within {:?}, asked more than once", self.call_timeout);
+            Reply::Failed(StoreError::unknown(ErrorKind::Timeout, message))
+        })
+    }
+
     /// The reply to a waiter that never came to ask.
     fn not_in_time(&self, plan: &Plan) -> Reply {
         Reply::Denied(self.lines.denial(&plan.on).unwrap_or_default(), DeniedBy::Lock)
@@ -162,11 +166,15 @@ impl Core {
 
     /// Asks the engine; again with the same token where the connection failed or the engine was busy for a moment.
     async fn ask(&self, mut role: Role<'_>, plan: &Plan) -> Reply {
+        if self.closing.is_closed() {
+            return Reply::ShutDown;
+        }
         let began = Instant::now();
         let flight = role.begin(|| Flight {
             attempt: Arc::new(self.new_attempt(plan)),
             boot_at: self.sources.boot_now(),
             doubtful: false,
+            heard_since: self.background.heard.since(),
         });
         let mut asked = 0;
         let mut pause = FIRST_PAUSE;
@@ -195,7 +203,11 @@ impl Core {
             Ok(Verdict::Granted(_)) => {
                 let sent_at = flight.attempt.sent_at().unwrap_or(began);
                 let window = self.window(&flight.attempt, sent_at, flight.boot_at);
-                let held = Arc::new(Held::granted(flight.attempt, window, flight.doubtful));
+                let held = Arc::new(Held::granted(flight.attempt, window, flight.heard_since));
+                if self.closing.is_closed() {
+                    role.take_back();
+                    return Reply::ShutDown;
+                }
                 if held.remaining().is_zero() {
                     role.take_back();
                     return Reply::Denied(Denial::default(), DeniedBy::TooLate);

@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::core::Core;
 use super::held::{Held, Loss};
-use crate::store::{Revocation, Revocations};
+use crate::store::{Notice, Revocation, Revocations};
 
 /// How many releases and renewals are under way at a time; the rest waits in its queue, earliest deadline first.
 const CONCURRENCY: usize = 64;
@@ -30,6 +30,38 @@ pub(super) struct Background {
     /// The manager and its guards are gone.
     finishing: AtomicBool,
     changed: Notify,
+    pub(super) heard: Heard,
+}
+
+/// Since when every revocation has been heard: a number that changes when hearing began anew, because of what may have
+/// been missed before. 0: nothing is heard yet.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    since: AtomicU64,
+    changed: Notify,
+}
+
+impl Heard {
+    pub(super) fn since(&self) -> u64 {
+        self.since.load(Ordering::Acquire)
+    }
+
+    fn start_anew(&self) {
+        self.since.fetch_add(1, Ordering::AcqRel);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until hearing has begun anew after `before`, or for the first time.
+    pub(super) async fn begun_after(&self, before: u64) -> u64 {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            match self.since() {
+                since if since != before && since != 0 => return since,
+                _ => changed.await,
+            }
+        }
+    }
 }
 
 impl Background {
@@ -92,7 +124,10 @@ async fn attend(running: Running) {
             Some(()) = jobs.next(), if !jobs.is_empty() => {}
             () = core.renewals.due(), if room => {}
             () = core.releases.pushed(), if room => {}
-            revocation = next_revocation(&mut revocations) => core.revoked(&revocation),
+            notice = next_notice(&mut revocations) => match notice {
+                Notice::Listening => core.background.heard.start_anew(),
+                Notice::Revoked(revocation) => core.revoked(&revocation),
+            },
             () = core.background.changed.notified() => {}
         }
     }
@@ -120,7 +155,7 @@ impl Releasing {
         if let Some(held) = &self.held {
             self.core.release_from_queue(held).await;
             self.held = None;
-            self.core.releases.done();
+            self.core.releases.pending.remove();
         }
     }
 }
@@ -133,11 +168,11 @@ impl Drop for Releasing {
     }
 }
 
-async fn next_revocation(revocations: &mut Option<Revocations>) -> Revocation {
+async fn next_notice(revocations: &mut Option<Revocations>) -> Notice {
     if let Some(stream) = revocations
-        && let Some(revocation) = stream.next().await
+        && let Some(notice) = stream.next().await
     {
-        return revocation;
+        return notice;
     }
     // Not listening, or the store has closed: the loop has other things to wait for.
     *revocations = None;
@@ -147,12 +182,27 @@ async fn next_revocation(revocations: &mut Option<Revocations>) -> Revocation {
 impl Core {
     /// A lease was ended by force; if it is one of ours, its guard learns it.
     pub(super) fn revoked(&self, revocation: &Revocation) {
-        if let Some(held) = self.lines.local(&revocation.on)
-            && held.attempt().token() == &revocation.token
-        {
+        if let Some(held) = self.lines.revoked(&revocation.on, &revocation.token) {
             tracing::warn!(key = %revocation.on, "lease revoked by force");
             held.end(Loss::Revoked);
             self.lines.ended(&held);
+        }
+    }
+}
+
+impl Core {
+    /// Asks the engine whether the lease is still ours: a revocation may have gone unheard.
+    pub(super) async fn check_still_held(&self, held: &Arc<Held>) {
+        match self.store.inspect(held.on()).await {
+            Ok(holders) if holders.iter().any(|holder| holder.token() == held.attempt().token()) => {}
+            Ok(_) => {
+                held.end(Loss::TakenOver);
+                self.lines.ended(held);
+            }
+            // Its validity is not longer for that, and the next renewal asks again.
+            Err(error) => {
+                tracing::debug!(key = %held.on(), %error, "could not look whether the lease is still held");
+            }
         }
     }
 }

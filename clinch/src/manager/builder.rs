@@ -99,7 +99,11 @@ impl<S> Builder<S> {
             }
         }
         if !(1..=100_000).contains(&self.options.max_in_flight) {
-            return Err(Error::option("max_in_flight", &self.options.max_in_flight, "accepted is 1 to 100000"));
+            return Err(Error::option(
+                "max_in_flight",
+                &self.options.max_in_flight,
+                "accepted is 1 to 100000",
+            ));
         }
         stores::check_prefix(&self.options.prefix)
     }
@@ -108,7 +112,14 @@ impl<S> Builder<S> {
         let host = self.host.unwrap_or_else(host_name);
         // What others see of it is kept short; names are rarely longer.
         let host: String = host.chars().take(64).collect();
-        let core = Core::new(store, self.sources, self.max_ttl, self.options.call_timeout, self.options.runtime, &host);
+        let core = Core::new(
+            store,
+            self.sources,
+            self.max_ttl,
+            self.options.call_timeout,
+            self.options.runtime,
+            &host,
+        );
         LockManager::new(core)
     }
 }

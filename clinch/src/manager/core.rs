@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -15,6 +15,7 @@ use super::line::Lines;
 use super::release::Releases;
 use super::renew::Renewals;
 use super::sources::Sources;
+use super::tally::Tally;
 use crate::key::escape::Escaped;
 use crate::lease::{Attempt, Token};
 use crate::store::Store;
@@ -34,8 +35,10 @@ pub(super) struct Core {
     pub(super) renewals: Arc<Renewals>,
     pub(super) background: Background,
     pub(super) closing: Closing,
+    /// Attempts that are under way.
+    pub(super) attempts: Tally,
     /// Guards that are alive.
-    pub(super) guards: AtomicUsize,
+    pub(super) guards: Tally,
     /// `host:pid:`, as it stands in tokens.
     owner: String,
 }
@@ -65,7 +68,8 @@ impl Core {
             renewals: Arc::default(),
             background: Background::default(),
             closing: Closing::default(),
-            guards: AtomicUsize::new(0),
+            attempts: Tally::default(),
+            guards: Tally::default(),
             owner,
         }
     }
@@ -87,7 +91,8 @@ impl Core {
     /// Until when a lease counts that was sent at `sent_at`: its TTL from before the send, minus drift.
     pub(super) fn window(&self, lease: &Attempt, sent_at: Instant, boot_at: Option<Duration>) -> Window {
         let ttl = lease.ttl();
-        let drift = if self.store.capabilities().same_clock { Duration::ZERO } else { ttl / 100 + LEAST_DRIFT };
+        let drift =
+            if self.store.capabilities().same_clock { Duration::ZERO } else { ttl / 100 + LEAST_DRIFT };
         let valid = ttl.saturating_sub(drift);
         Window {
             valid_until: sent_at + valid,

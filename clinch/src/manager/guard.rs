@@ -58,13 +58,28 @@ impl Lease {
     pub async fn lost(&self) -> Loss {
         self.core.background.listen();
         self.core.ensure_background();
-        self.held.lost().await
+        loop {
+            let heard = &self.core.background.heard;
+            let checked = self.held.heard_since().load(Ordering::Acquire);
+            tokio::select! {
+                biased;
+                loss = self.held.lost() => return loss,
+                () = async {
+                    let since = heard.begun_after(checked).await;
+                    self.core.check_still_held(&self.held).await;
+                    self.held.heard_since().store(since, Ordering::Release);
+                } => {}
+            }
+        }
     }
 }
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").field("key", self.key()).field("remaining", &self.remaining()).finish_non_exhaustive()
+        f.debug_struct("Lease")
+            .field("key", self.key())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
     }
 }
 
@@ -83,7 +98,7 @@ pub struct LockGuard {
 impl LockGuard {
     pub(super) fn new(held: Arc<Held>, renewing: Option<Renewing>, life: Arc<Life>) -> Self {
         let core = life.0.clone();
-        core.guards.fetch_add(1, Ordering::AcqRel);
+        core.guards.add();
         Self { lease: Lease { held, core }, renewing, armed: true, life }
     }
 
@@ -93,7 +108,7 @@ impl LockGuard {
     }
 
     /// Gives the lock back and says whether this token still held it: `false` if it had expired, was taken over, or
-    /// was ended by force.
+    /// was ended by force; and if the first answer was lost and the second time there was nothing left to give back.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine could not be told. The release then goes on in the background until it is
@@ -137,12 +152,15 @@ impl Drop for LockGuard {
         if self.armed && self.lease.held.begin_release() {
             self.lease.core.releases.push(self.lease.held.clone());
         }
-        self.life.0.guards.fetch_sub(1, Ordering::AcqRel);
+        self.life.0.guards.remove();
     }
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockGuard").field("key", self.key()).field("remaining", &self.remaining()).finish_non_exhaustive()
+        f.debug_struct("LockGuard")
+            .field("key", self.key())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
     }
 }

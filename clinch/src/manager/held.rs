@@ -3,6 +3,7 @@
 //! A lease goes `Held` → `Releasing` → `Ended`, or straight to `Ended`, and never back: once [`lost`](Held::lost) has
 //! fired, no late answer makes it valid again.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,8 +62,8 @@ pub(super) struct Window {
 #[derive(Debug)]
 pub(super) struct Held {
     attempt: Arc<Attempt>,
-    /// Whether the outcome of one of its acquires was unknown, so that one may still arrive at the engine.
-    doubtful: bool,
+    /// Up to when it is known that no revocation was missed; see [`Heard`](super::background::Heard).
+    heard_since: AtomicU64,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -74,8 +75,8 @@ struct State {
 }
 
 impl Held {
-    pub(super) fn granted(attempt: Arc<Attempt>, window: Window, doubtful: bool) -> Self {
-        Self::new(attempt, window, doubtful, Phase::Held)
+    pub(super) fn granted(attempt: Arc<Attempt>, window: Window, heard_since: u64) -> Self {
+        Self::new(attempt, window, heard_since, Phase::Held)
     }
 
     /// An attempt that was never handed out and must be taken back.
@@ -83,19 +84,20 @@ impl Held {
         let now = Instant::now();
         // An acquire that is still on its way may be granted as late as now, and then lives for its TTL.
         let window = Window { valid_until: now, boot_until: None, engine_until: now + attempt.longest_ttl() };
-        Self::new(attempt, window, true, Phase::Releasing)
+        Self::new(attempt, window, 0, Phase::Releasing)
     }
 
-    fn new(attempt: Arc<Attempt>, window: Window, doubtful: bool, phase: Phase) -> Self {
-        Self { attempt, doubtful, state: Mutex::new(State { phase, window }), changed: Notify::new() }
+    fn new(attempt: Arc<Attempt>, window: Window, heard_since: u64, phase: Phase) -> Self {
+        let state = Mutex::new(State { phase, window });
+        Self { attempt, heard_since: AtomicU64::new(heard_since), state, changed: Notify::new() }
     }
 
     pub(super) fn attempt(&self) -> &Attempt {
         &self.attempt
     }
 
-    pub(super) const fn is_doubtful(&self) -> bool {
-        self.doubtful
+    pub(super) const fn heard_since(&self) -> &AtomicU64 {
+        &self.heard_since
     }
 
     /// The key of its only claim, or of its first one.

@@ -18,9 +18,9 @@ mod release;
 mod renew;
 mod schedule;
 mod sources;
+mod tally;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -64,6 +64,8 @@ pub struct LockManager {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
+    /// Attempts that were still waiting for the engine's answer; what they are granted is given back.
+    pub unsettled: usize,
     /// Releases that were not answered by the deadline; their leases run out by themselves.
     pub unreleased: usize,
     /// Guards that somebody still has.
@@ -73,7 +75,7 @@ pub struct Shutdown {
 impl Shutdown {
     /// Whether nothing is left.
     pub const fn is_clean(&self) -> bool {
-        self.unreleased == 0 && self.guards == 0
+        self.unsettled == 0 && self.unreleased == 0 && self.guards == 0
     }
 }
 
@@ -133,10 +135,16 @@ impl LockManager {
     ///
     /// # Cancel safety
     /// Safe, as [`try_lock`](Self::try_lock).
-    pub async fn attempt(&self, key: impl IntoKey, options: impl Into<LockOptions>) -> Result<Outcome, Error> {
+    pub async fn attempt(
+        &self,
+        key: impl IntoKey,
+        options: impl Into<LockOptions>,
+    ) -> Result<Outcome, Error> {
         let key = key.into_key()?;
         let options = options.into().checked(self.core.max_ttl)?;
         let plan = Plan::new(ClaimKey::lock(key), options);
+        // Until the guard is made, so that a shutdown never misses it.
+        let _under_way = self.core.attempts.counted();
         let key = &plan.on.key;
         match self.core.acquire(&plan).await {
             Reply::Granted(held) => {
@@ -293,10 +301,17 @@ impl LockManager {
     pub async fn shutdown(&self, limit: Duration) -> Shutdown {
         self.core.closing.close();
         self.core.ensure_background();
+        let settled = async {
+            self.core.attempts.zero().await;
+            self.core.releases.pending.zero().await;
+        };
         // Time out or not: what counts is what is left.
-        let _ = timeout(limit, self.core.releases.drained()).await;
-        let left =
-            Shutdown { unreleased: self.core.releases.pending(), guards: self.core.guards.load(Ordering::Acquire) };
+        let _ = timeout(limit, settled).await;
+        let left = Shutdown {
+            unsettled: self.core.attempts.count(),
+            unreleased: self.core.releases.pending.count(),
+            guards: self.core.guards.count(),
+        };
         if left.is_clean() {
             self.core.background.finish();
             self.core.store.close();

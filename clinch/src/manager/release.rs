@@ -4,7 +4,6 @@
 //! lease at the latest, which bounds the queue by what can be held.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::core::Core;
 use super::held::Held;
+use super::tally::Tally;
 use crate::store::{Effect, ErrorKind, Release, StoreError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -23,14 +23,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Releases {
     queue: Mutex<VecDeque<Arc<Held>>>,
     /// Queued and under way.
-    pending: AtomicUsize,
+    pub(super) pending: Tally,
     pushed: Notify,
-    drained: Notify,
 }
 
 impl Releases {
     pub(super) fn push(&self, held: Arc<Held>) {
-        self.pending.fetch_add(1, Ordering::AcqRel);
+        self.pending.add();
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(held);
         self.pushed.notify_one();
     }
@@ -49,28 +48,6 @@ impl Releases {
     pub(super) async fn pushed(&self) {
         self.pushed.notified().await;
     }
-
-    pub(super) fn done(&self) {
-        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.drained.notify_waiters();
-        }
-    }
-
-    pub(super) fn pending(&self) -> usize {
-        self.pending.load(Ordering::Acquire)
-    }
-
-    /// Waits until nothing is queued or under way.
-    pub(super) async fn drained(&self) {
-        loop {
-            let mut drained = std::pin::pin!(self.drained.notified());
-            drained.as_mut().enable();
-            if self.pending() == 0 {
-                return;
-            }
-            drained.await;
-        }
-    }
 }
 
 impl Core {
@@ -84,7 +61,7 @@ impl Core {
             answer => answer,
         }?;
         self.answered(held);
-        if answer.conclusive || !held.is_doubtful() {
+        if answer.conclusive {
             later.held = None;
         }
         Ok(answer)
@@ -97,7 +74,7 @@ impl Core {
             match self.store.release(held.attempt()).await {
                 Ok(release) => {
                     self.answered(held);
-                    if release.conclusive || !held.is_doubtful() {
+                    if release.conclusive {
                         tracing::debug!(key = %held.on(), held = release.held, "released in the background");
                         return;
                     }

@@ -72,7 +72,8 @@ impl Renewals {
     pub(super) fn start(self: &Arc<Self>, held: &Arc<Held>, every: Duration, up_to: Duration) -> Renewing {
         let now = Instant::now();
         let place = Arc::new(Mutex::new(Place::UnderWay));
-        let renewed = Renewed { held: held.clone(), every, until: now.checked_add(up_to), place: place.clone() };
+        let renewed =
+            Renewed { held: held.clone(), every, until: now.checked_add(up_to), place: place.clone() };
         self.put(renewed, now + every);
         Renewing { renewals: self.clone(), place }
     }

@@ -27,9 +27,7 @@ pub(super) struct Schedule {
 impl Schedule {
     pub(super) fn is_due(&self) -> bool {
         let now = Instant::now();
-        self.woken
-            || self.next_poll.is_none_or(|at| at <= now)
-            || self.holder_end.is_some_and(|at| at <= now)
+        self.woken || self.next_poll.is_none_or(|at| at <= now) || self.holder_end.is_some_and(|at| at <= now)
     }
 
     /// The call is being sent.

@@ -93,7 +93,13 @@ impl ErrorKind {
 impl StoreError {
     /// A step that was not carried out.
     pub fn not_applied(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, effect: Effect::NotApplied, retryable: kind.usually_passes(), message: message.into(), source: None }
+        Self {
+            kind,
+            effect: Effect::NotApplied,
+            retryable: kind.usually_passes(),
+            message: message.into(),
+            source: None,
+        }
     }
 
     /// A step whose outcome is not known.
@@ -106,6 +112,11 @@ impl StoreError {
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
+    }
+
+    /// What happened, without the effect and the advice that its `Display` adds.
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     /// What kind of failure it was.

@@ -51,30 +51,44 @@ pub struct Revocation {
     pub token: Token,
 }
 
-/// A stream of revocations.
+/// What a stream of revocations tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// From here on every revocation is told. What was revoked before, or while the store was not listening, was not:
+    /// whoever must know asks the engine.
+    Listening,
+    /// A lease was ended by force.
+    Revoked(Revocation),
+}
+
+/// A stream of revocations, for a manager to tell its guards.
 #[derive(Debug)]
 pub struct Revocations {
-    events: broadcast::Receiver<Revocation>,
+    events: broadcast::Receiver<Notice>,
+    listening: bool,
 }
 
 impl Revocations {
-    /// A stream of what is sent into the channel. Its capacity bounds what a slow listener keeps; what it misses, the
-    /// next renewal or the end of the validity finds.
-    pub const fn new(events: broadcast::Receiver<Revocation>) -> Self {
-        Self { events }
+    /// A stream of what is sent into the channel; `listening` says whether the store already hears everything, and else
+    /// it sends [`Notice::Listening`] once it does. The channel's capacity bounds what a slow listener keeps: after a
+    /// gap it is told [`Notice::Listening`] again.
+    pub const fn new(events: broadcast::Receiver<Notice>, listening: bool) -> Self {
+        Self { events, listening }
     }
 
     /// Waits for the next one; `None` once the store is gone.
     ///
     /// # Cancel safety
-    /// Safe: a revocation is not lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<Revocation> {
-        loop {
-            match self.events.recv().await {
-                Ok(revocation) => return Some(revocation),
-                Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => return None,
-            }
+    /// Safe: a notice is not lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<Notice> {
+        if std::mem::take(&mut self.listening) {
+            return Some(Notice::Listening);
+        }
+        match self.events.recv().await {
+            Ok(notice) => Some(notice),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(Notice::Listening),
+            Err(broadcast::error::RecvError::Closed) => None,
         }
     }
 }

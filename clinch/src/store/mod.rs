@@ -24,7 +24,7 @@ use std::time::Duration;
 
 pub use capabilities::Capabilities;
 pub use error::{Effect, ErrorKind, StoreError};
-pub use events::{Revocation, Revocations, Wakeups};
+pub use events::{Notice, Revocation, Revocations, Wakeups};
 pub use verdict::{Cursor, Denial, Grant, Page, Release, Renewal, Verdict};
 
 use crate::lease::{Attempt, ClaimKey, Holder, Token};
@@ -71,7 +71,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// expiry need not fire it: the waiter knows when that is due.
     fn wakeups(&self, on: &ClaimKey) -> Wakeups;
 
-    /// A stream of the leases that [`revoke`](Self::revoke) ended, by whomever and from wherever.
+    /// A stream of the leases that [`revoke`](Self::revoke) ended, by whomever and from wherever, and of the moments from
+    /// which on it hears them all.
     fn revocations(&self) -> Revocations;
 
     /// Who holds this key. For people; the answer is already old when it arrives.

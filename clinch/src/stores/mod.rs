@@ -73,13 +73,15 @@ pub(crate) async fn connect(url: &str, options: &StoreOptions) -> Result<Arc<dyn
     if let Some((_, connect)) = SCHEMES.iter().find(|(name, _)| *name == scheme) {
         return connect(url, options).await.map_err(|source| match source.kind() {
             crate::store::ErrorKind::Config => {
-                Error::InvalidUrl { url: without_password(url), reason: source.to_string() }
+                Error::InvalidUrl { url: without_password(url), reason: source.message().to_owned() }
             }
             _ => Error::engine("connect", None, source),
         });
     }
     let reason = match ABSENT.iter().find(|(name, _)| *name == scheme) {
-        Some((_, feature)) => format!("this build has no `{scheme}:`; enable the feature `{feature}` of clinch"),
+        Some((_, feature)) => {
+            format!("this build has no `{scheme}:`; enable the feature `{feature}` of clinch")
+        }
         None => {
             let known: Vec<_> = SCHEMES.iter().map(|(name, _)| format!("`{name}:`")).collect();
             format!("unknown scheme; accepted are {}", known.join(", "))
@@ -93,7 +95,8 @@ pub(crate) async fn connect(url: &str, options: &StoreOptions) -> Result<Arc<dyn
 /// # Errors
 /// [`Error::InvalidOption`] naming the prefix.
 pub fn check_prefix(prefix: &str) -> Result<(), Error> {
-    let accepted = "accepted is at most 128 bytes without control characters, blanks and braces; it may be empty";
+    let accepted =
+        "accepted is at most 128 bytes without control characters, blanks and braces; it may be empty";
     let bad = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '{' | '}');
     if prefix.len() > 128 || prefix.contains(bad) {
         return Err(Error::option("prefix", &format!("{prefix:?}"), accepted));
@@ -102,7 +105,11 @@ pub fn check_prefix(prefix: &str) -> Result<(), Error> {
 }
 
 /// The URL as it may be shown: whatever stands for a password is replaced.
-pub(crate) fn without_password(url: &str) -> String {
+///
+/// ```
+/// assert_eq!(clinch::stores::without_password("redis://app:secret@host:6379/0"), "redis://app:***@host:6379/0");
+/// ```
+pub fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         // Not an address at all; it may be a password pasted by mistake.
         return url.split_once(':').map_or_else(|| "…".to_owned(), |(scheme, _)| format!("{scheme}:…"));

@@ -71,8 +71,11 @@ async fn tls_is_verified() {
         return;
     }
     let server = RedisServer::builder().tls(true).start();
-    let manager =
-        LockManager::builder().tls_root_certificates(server.ca_pem()).connect(&server.tls_url()).await.unwrap();
+    let manager = LockManager::builder()
+        .tls_root_certificates(server.ca_pem())
+        .connect(&server.tls_url())
+        .await
+        .unwrap();
     let guard = take(&manager, "k").await;
     assert!(guard.release().await.unwrap());
 
@@ -80,7 +83,8 @@ async fn tls_is_verified() {
         Err(Error::Engine { source, .. }) => assert_eq!(source.kind(), ErrorKind::Unavailable, "{source}"),
         other => panic!("an unknown authority must be refused: {other:?}"),
     }
-    let garbage = LockManager::builder().tls_root_certificates("not a certificate").connect(&server.tls_url()).await;
+    let garbage =
+        LockManager::builder().tls_root_certificates("not a certificate").connect(&server.tls_url()).await;
     assert!(garbage.is_err());
 }
 

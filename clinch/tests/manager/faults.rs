@@ -24,7 +24,8 @@ async fn a_lost_reply_is_asked_again_and_the_grant_is_ours() {
     assert_eq!(bench.value("k").as_deref(), Some(guard.token().as_str()));
     assert_eq!(bench.count(Step::Acquire), 2, "the reply was lost once, and asked for once more");
     assert!(guard.remaining() < TTL - before.elapsed(), "validity counts from before the first send");
-    let tokens: Vec<_> = bench.proxy.log().iter().filter_map(|c| c.arg(3).filter(|_| c.name == "EVALSHA")).collect();
+    let tokens: Vec<_> =
+        bench.proxy.log().iter().filter_map(|c| c.arg(3).filter(|_| c.name == "EVALSHA")).collect();
     assert_eq!(tokens[0], tokens[1], "the same token both times");
     assert!(guard.release().await.unwrap());
 }
@@ -57,7 +58,10 @@ async fn doubled_steps_change_nothing() {
     let guard = manager.try_lock("k", options).await.unwrap().unwrap();
     bench.seen(Step::Renew).await;
     assert!(guard.is_valid());
-    assert!(guard.release().await.unwrap(), "the first of the two deletes, and its answer is the one that counts");
+    assert!(
+        guard.release().await.unwrap(),
+        "the first of the two deletes, and its answer is the one that counts"
+    );
     assert_eq!(bench.proxy.rules_left(), 0, "all three were doubled");
     assert_eq!(bench.value("k"), None);
 }
@@ -87,8 +91,11 @@ async fn a_release_whose_reply_is_lost_never_removes_a_successor() {
 #[tokio::test]
 async fn a_grant_that_lands_after_the_time_out_is_released() {
     let bench = Bench::start().await;
-    let manager =
-        LockManager::builder().call_timeout(Duration::from_millis(100)).connect(&bench.proxy.url()).await.unwrap();
+    let manager = LockManager::builder()
+        .call_timeout(Duration::from_millis(100))
+        .connect(&bench.proxy.url())
+        .await
+        .unwrap();
     bench.strike(Step::Acquire, Action::HoldRequest);
 
     let error = manager.try_lock("k", TTL).await.unwrap_err();
@@ -97,7 +104,8 @@ async fn a_grant_that_lands_after_the_time_out_is_released() {
     assert_eq!(bench.value("k"), None, "the request is still on its way");
 
     bench.proxy.release_held();
-    eventually("the grant was taken back", || bench.count(Step::Release) > 0 && bench.value("k").is_none()).await;
+    eventually("the grant was taken back", || bench.count(Step::Release) > 0 && bench.value("k").is_none())
+        .await;
     let left = manager.shutdown(LONG).await;
     assert!(left.is_clean(), "{left:?}");
     assert_eq!(bench.value("k"), None);
@@ -108,11 +116,15 @@ async fn a_grant_that_lands_after_the_time_out_is_released() {
 #[tokio::test]
 async fn a_renewal_whose_reply_is_lost_does_not_move_the_deadline() {
     let bench = Bench::start().await;
-    let manager =
-        LockManager::builder().call_timeout(Duration::from_millis(200)).connect(&bench.proxy.url()).await.unwrap();
+    let manager = LockManager::builder()
+        .call_timeout(Duration::from_millis(200))
+        .connect(&bench.proxy.url())
+        .await
+        .unwrap();
     let ttl = Duration::from_secs(2);
     let before = Instant::now();
-    let guard = manager.try_lock("k", LockOptions::new(ttl).renew_every(Duration::from_millis(300))).await.unwrap();
+    let guard =
+        manager.try_lock("k", LockOptions::new(ttl).renew_every(Duration::from_millis(300))).await.unwrap();
     let guard = guard.unwrap();
     // All renewals are carried out by the server, and none is answered.
     bench.proxy.add(Rule::new(Action::CutAfterRequest).matching(bench.is(Step::Renew)).always());
@@ -245,8 +257,11 @@ async fn a_reset_in_mid_reply_is_a_lost_reply_and_replies_are_never_mixed_up() {
     assert_eq!(bench.value("k").as_deref(), Some(guard.token().as_str()));
 
     // The reply to a call that was given up arrives later, while another call waits for its own.
-    let hasty =
-        LockManager::builder().call_timeout(Duration::from_millis(100)).connect(&bench.proxy.url()).await.unwrap();
+    let hasty = LockManager::builder()
+        .call_timeout(Duration::from_millis(100))
+        .connect(&bench.proxy.url())
+        .await
+        .unwrap();
     bench.strike(Step::Acquire, Action::HoldReply);
     let error = hasty.try_lock("late", TTL).await.unwrap_err();
     assert!(matches!(error, Error::Engine { .. }), "{error}");
@@ -256,7 +271,10 @@ async fn a_reset_in_mid_reply_is_a_lost_reply_and_replies_are_never_mixed_up() {
     });
     bench.proxy.release_held();
     let error = denied.await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::LockNotAcquired { .. }), "a grant for `late` was not taken for `foreign`: {error}");
+    assert!(
+        matches!(error, Error::LockNotAcquired { .. }),
+        "a grant for `late` was not taken for `foreign`: {error}"
+    );
     bench.free("late").await;
     drop(stranger);
 
@@ -319,5 +337,8 @@ async fn a_lost_wake_up_costs_one_poll() {
     let _guard = waiter.await.unwrap().unwrap();
     // How many polls it took is what is promised; how long they take is up to the machine.
     let polls = bench.count(Step::Acquire) - polls_before;
-    assert!(polls <= 1 + usize::try_from(started.elapsed().as_millis() / interval.as_millis()).unwrap(), "{polls}");
+    assert!(
+        polls <= 1 + usize::try_from(started.elapsed().as_millis() / interval.as_millis()).unwrap(),
+        "{polls}"
+    );
 }

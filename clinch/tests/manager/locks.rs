@@ -91,7 +91,11 @@ async fn tokens_are_new_random_and_whole_and_carry_a_readable_owner() {
         let options = LockOptions::new(TTL).label("nightly job");
         let guard = manager.try_lock("k", options).await.unwrap().unwrap();
         let token = guard.token().as_str().to_owned();
-        assert_eq!(server.get("clinch:lock:k").as_deref(), Some(token.as_str()), "the whole token is the value");
+        assert_eq!(
+            server.get("clinch:lock:k").as_deref(),
+            Some(token.as_str()),
+            "the whole token is the value"
+        );
         let (random, owner) = token.split_once('@').unwrap();
         assert_eq!(random.len(), 32, "128 bits as hex digits");
         assert!(random.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -110,7 +114,9 @@ async fn tokens_are_new_random_and_whole_and_carry_a_readable_owner() {
 #[tokio::test]
 async fn the_prefix_is_set_once_and_may_be_empty() {
     let server = RedisServer::start();
-    for (prefix, key) in [(Some("shop"), "shop:lock:order:42"), (Some(""), "lock:order:42"), (None, "clinch:lock:order:42")] {
+    for (prefix, key) in
+        [(Some("shop"), "shop:lock:order:42"), (Some(""), "lock:order:42"), (None, "clinch:lock:order:42")]
+    {
         let builder = LockManager::builder();
         let builder = match prefix {
             Some(prefix) => builder.prefix(prefix),
@@ -171,7 +177,11 @@ async fn a_server_that_forgot_the_scripts_gets_them_again_once() {
     let guard = take(&manager, "k").await;
     assert!(guard.release().await.unwrap());
     assert_eq!((bench.proxy.commands_named("EVAL"), bench.proxy.commands_named("EVALSHA")), (0, 2));
-    assert_eq!(bench.server.command_calls().get("del"), Some(&2), "compare-and-delete only, inside the script");
+    assert_eq!(
+        bench.server.command_calls().get("del"),
+        Some(&2),
+        "compare-and-delete only, inside the script"
+    );
 }
 
 /// Proves: T1
@@ -223,7 +233,10 @@ async fn inspect_and_denials_tell_who_holds_it() {
             assert!(owner.task.is_some(), "which task");
             assert_eq!(owner.label.as_deref(), Some("report"));
             let millisecond = Duration::from_millis(1);
-            assert!(holder.since().unwrap() + millisecond >= before && holder.since().unwrap() <= SystemTime::now());
+            assert!(
+                holder.since().unwrap() + millisecond >= before
+                    && holder.since().unwrap() <= SystemTime::now()
+            );
             let left = holder.remaining().unwrap();
             assert!(left <= TTL && left > TTL / 2);
         }
@@ -295,7 +308,6 @@ async fn a_thousand_tries_have_one_winner_and_three_commands_at_most() {
 
     let four = [bench.manager().await, bench.manager().await, bench.manager().await, bench.manager().await];
     assert_eq!(storm(four.to_vec()).await, (1, 999));
-
 }
 
 /// Proves: T7

@@ -50,7 +50,10 @@ async fn validity_ends_before_the_servers_expiry() {
     let remaining = guard.remaining();
     let server = Duration::from_millis(bench.server.pttl("clinch:lock:k").try_into().unwrap());
     assert!(remaining <= server, "{remaining:?} against {server:?}");
-    assert!(remaining <= ttl - before.elapsed() - ttl / 100 + Duration::from_millis(50), "drift is allowed for");
+    assert!(
+        remaining <= ttl - before.elapsed() - ttl / 100 + Duration::from_millis(50),
+        "drift is allowed for"
+    );
 }
 
 /// Proves: B1
@@ -77,7 +80,8 @@ async fn lost_fires_in_time_while_a_renewal_hangs() {
 #[tokio::test(start_paused = true)]
 async fn a_renewed_lease_lives_as_long_as_its_guard() {
     let (manager, store) = on_memory();
-    let guard = manager.try_lock("k", LockOptions::new(Duration::from_secs(3)).renew()).await.unwrap().unwrap();
+    let guard =
+        manager.try_lock("k", LockOptions::new(Duration::from_secs(3)).renew()).await.unwrap().unwrap();
     for _ in 0..100 {
         sleep(Duration::from_secs(1)).await;
         assert!(guard.is_valid());
@@ -131,8 +135,9 @@ async fn renewal_stops_with_the_guard_and_is_token_checked() {
 async fn a_lease_survives_an_outage_shorter_than_its_validity() {
     let bench = Bench::start().await;
     let manager = bench.manager().await;
-    let guard =
-        manager.try_lock("k", LockOptions::new(Duration::from_secs(3)).renew_every(Duration::from_millis(100))).await;
+    let guard = manager
+        .try_lock("k", LockOptions::new(Duration::from_secs(3)).renew_every(Duration::from_millis(100)))
+        .await;
     let guard = guard.unwrap().unwrap();
     bench.proxy.refuse(true).await;
     bench.proxy.cut_all().await;

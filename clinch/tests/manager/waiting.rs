@@ -130,7 +130,8 @@ async fn a_try_beside_a_line_is_the_heads_poll() {
     // The head has asked, subscribed and asked again: from here on it sleeps.
     bench.proxy.wait_for(|command| command.name == "SUBSCRIBE").await;
     bench.proxy.wait_for_commands(bench.proxy.commands()).await;
-    crate::common::eventually("the head has asked after subscribing", || bench.count(Step::Acquire) == 2).await;
+    crate::common::eventually("the head has asked after subscribing", || bench.count(Step::Acquire) == 2)
+        .await;
     // Gone without a publication: only a poll can find out.
     bench.server.command(&["DEL", "clinch:lock:k"]);
 
@@ -187,7 +188,9 @@ async fn calls_in_flight_are_bounded() {
     let mut overloaded = 0;
     for one in tries(&hasty, 8) {
         match one.await.unwrap() {
-            Err(Error::Engine { source, .. }) => overloaded += usize::from(source.kind() == ErrorKind::Overloaded),
+            Err(Error::Engine { source, .. }) => {
+                overloaded += usize::from(source.kind() == ErrorKind::Overloaded);
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -210,7 +213,8 @@ async fn a_waiter_is_woken_by_push() {
             let waiter = waiter.clone();
             async move { waiter.lock("k", waiting(TTL, LONG).retry_interval(LONG)).await.unwrap() }
         });
-        crate::common::eventually("it has subscribed and asked again", || bench.count(Step::Acquire) == 2).await;
+        crate::common::eventually("it has subscribed and asked again", || bench.count(Step::Acquire) == 2)
+            .await;
         guard.release().await.unwrap();
         // Nothing else can wake it: its poll and the holder's expiry are half a minute and more away.
         let guard = timeout(LONG / 2, woken).await.expect("woken by push").unwrap();

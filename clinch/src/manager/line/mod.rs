@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::held::{Held, Standing};
 use super::release::Releases;
 use super::schedule::Schedule;
-use crate::lease::{Attempt, ClaimKey};
+use crate::lease::{Attempt, ClaimKey, Token};
 use crate::store::{Denial, StoreError};
 
 mod seats;
@@ -23,6 +23,8 @@ mod seats;
 pub(super) use seats::{LineSeat, Ride, Rider, Role};
 
 const SHARDS: usize = 32;
+/// How many revocations are remembered during one call; nobody revokes more by hand.
+const MOST_REVOKED: usize = 64;
 
 /// Local state of all keys.
 #[derive(Debug)]
@@ -52,6 +54,8 @@ struct Slot {
     schedule: Option<Schedule>,
     /// The engine's last denial.
     denial: Option<Denial>,
+    /// Revocations that came while the role was taken: one may be of the very grant whose answer is on its way.
+    revoked: Vec<Token>,
 }
 
 /// What two attempts must have in common for one to go on with the other's.
@@ -69,6 +73,8 @@ pub(super) struct Flight {
     pub(super) boot_at: Option<Duration>,
     /// Whether the outcome of one of its acquires is unknown.
     pub(super) doubtful: bool,
+    /// Since when revocations were heard before its first send.
+    pub(super) heard_since: u64,
 }
 
 /// One who waits.
@@ -193,9 +199,14 @@ impl Lines {
         });
     }
 
-    /// The lease this process has on the key, or is giving back.
-    pub(super) fn local(&self, on: &ClaimKey) -> Option<Arc<Held>> {
-        self.with_slot(on, |slot| slot.local().map(|(held, _)| held))
+    /// The lease of this token was ended by force: the lease, if it is one that this process has.
+    pub(super) fn revoked(&self, on: &ClaimKey, token: &Token) -> Option<Arc<Held>> {
+        self.with_slot(on, |slot| {
+            if slot.asking && slot.revoked.len() < MOST_REVOKED {
+                slot.revoked.push(token.clone());
+            }
+            slot.held.clone().filter(|held| held.attempt().token() == token)
+        })
     }
 
     /// Why the key was last denied.
@@ -221,7 +232,11 @@ pub(super) fn local_denial(held: &Held) -> Denial {
 
 impl Slot {
     fn is_idle(&self) -> bool {
-        self.held.is_none() && !self.asking && self.orphan.is_none() && self.tries.is_empty() && self.line.is_empty()
+        self.held.is_none()
+            && !self.asking
+            && self.orphan.is_none()
+            && self.tries.is_empty()
+            && self.line.is_empty()
     }
 
     /// The local lease, unless it tells nothing any more; then it is forgotten.
@@ -327,4 +342,3 @@ impl Seat {
         }
     }
 }
-

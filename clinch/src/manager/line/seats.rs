@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Flight, HeadTurn, Lines, Seat, Shape, Turn, local_denial};
 use crate::lease::ClaimKey;
-use crate::manager::held::Held;
+use crate::manager::held::{Held, Loss};
 use crate::manager::schedule::Schedule;
 use crate::store::{Denial, ErrorKind, StoreError};
 
@@ -158,7 +158,12 @@ impl<'a> Role<'a> {
     pub(in crate::manager) fn granted(mut self, held: &Arc<Held>) {
         self.flight = None;
         self.lines.with_slot(self.on, |slot| {
-            slot.held = Some(held.clone());
+            if slot.revoked.contains(held.attempt().token()) {
+                // The news of its end was faster than the grant.
+                held.end(Loss::Revoked);
+            } else {
+                slot.held = Some(held.clone());
+            }
             slot.denial = None;
         });
         self.answer_riders(&Answer::Denied(local_denial(held)));
@@ -218,6 +223,8 @@ impl Drop for Role<'_> {
                 && flight.attempt.sent_at().is_some()
             {
                 slot.orphan = Some((Flight { doubtful: true, ..flight }, self.shape.clone()));
+            } else {
+                slot.revoked.clear();
             }
             slot.asking = false;
             slot.hand_on(&self.lines.releases);

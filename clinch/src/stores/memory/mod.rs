@@ -19,8 +19,8 @@ use self::shard::{Place, Shard};
 use super::StoreOptions;
 use crate::lease::{Attempt, Claim, ClaimKey, Holder, Mode, Token};
 use crate::store::{
-    Capabilities, Cursor, Denial, ErrorKind, Page, Release, Renewal, Revocation, Revocations, Store, StoreError,
-    StoreFuture, Verdict, Wakeups,
+    Capabilities, Cursor, Denial, ErrorKind, Notice, Page, Release, Renewal, Revocation, Revocations, Store,
+    StoreError, StoreFuture, Verdict, Wakeups,
 };
 
 /// How many leases may live at a time unless set otherwise.
@@ -61,7 +61,7 @@ struct Shared {
     started: Instant,
     /// Milliseconds after `started` at which everything was swept last.
     last_sweep: AtomicU64,
-    revoked: broadcast::Sender<Revocation>,
+    revoked: broadcast::Sender<Notice>,
 }
 
 /// `memory:`, the scheme's entry.
@@ -69,7 +69,10 @@ pub(super) fn connect<'a>(url: &'a str, _options: &'a StoreOptions) -> StoreFutu
     Box::pin(async move {
         match url {
             "memory:" | "memory://" => Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>),
-            _ => Err(StoreError::not_applied(ErrorKind::Config, "the memory engine is written `memory:`, with nothing after it")),
+            _ => Err(StoreError::not_applied(
+                ErrorKind::Config,
+                "the memory engine is written `memory:`, with nothing after it",
+            )),
         }
     })
 }
@@ -177,7 +180,8 @@ impl Shared {
     fn acquire(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
         let wrong = |claim: &&Claim| claim.mode() != Mode::Exclusive || claim.fence_floor().is_some();
         if let Some(claim) = attempt.claims().iter().find(wrong) {
-            let message = format!("the memory store grants exclusive claims without fences only, not {claim:?}");
+            let message =
+                format!("the memory store grants exclusive claims without fences only, not {claim:?}");
             return Err(StoreError::not_applied(ErrorKind::Unsupported, message));
         }
         attempt.sending();
@@ -205,7 +209,10 @@ impl Shared {
         for (i, claim) in claims.iter().enumerate() {
             let shard = shards.of(i);
             if shard.get(claim.on(), now).is_none() {
-                shard.put(claim.on().clone(), Place { token: token.clone(), expires: after(now, claim.ttl()) });
+                shard.put(
+                    claim.on().clone(),
+                    Place { token: token.clone(), expires: after(now, claim.ttl()) },
+                );
             }
         }
         Ok(Verdict::granted())
@@ -228,7 +235,9 @@ impl Shared {
     fn renew(&self, lease: &Attempt) -> Renewal {
         let (claims, token, now) = (lease.claims(), lease.token(), Instant::now());
         let mut shards = self.lock(claims);
-        let held = |(i, claim): (usize, &Claim)| shards.of(i).get(claim.on(), now).is_some_and(|p| p.token == *token);
+        let held = |(i, claim): (usize, &Claim)| {
+            shards.of(i).get(claim.on(), now).is_some_and(|p| p.token == *token)
+        };
         if !claims.iter().enumerate().all(held) {
             return Renewal::Lost;
         }
@@ -351,12 +360,13 @@ impl Store for MemoryStore {
         // Subscribed from here on: the first firing says so.
         signal.notify_one();
         self.shared.shard(on).subscribe(on, &signal);
-        let subscription = Subscription { shared: Arc::downgrade(&self.shared), on: on.clone(), signal: signal.clone() };
+        let subscription =
+            Subscription { shared: Arc::downgrade(&self.shared), on: on.clone(), signal: signal.clone() };
         Wakeups::new(signal, subscription)
     }
 
     fn revocations(&self) -> Revocations {
-        Revocations::new(self.shared.revoked.subscribe())
+        Revocations::new(self.shared.revoked.subscribe(), true)
     }
 
     fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
@@ -388,7 +398,8 @@ impl Store for MemoryStore {
             let held = self.shared.give_back(&mut self.shared.shard(on), on, token);
             if held {
                 // An error only says that nobody listens.
-                let _ = self.shared.revoked.send(Revocation { on: on.clone(), token: token.clone() });
+                let revocation = Revocation { on: on.clone(), token: token.clone() };
+                let _ = self.shared.revoked.send(Notice::Revoked(revocation));
             }
             Ok(held)
         })

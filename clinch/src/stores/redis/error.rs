@@ -24,7 +24,9 @@ const CODES: &[(&str, ErrorKind)] = &[
 /// What to do about each kind of refusal.
 fn advice(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::WrongType => "; the key holds something that is not a lease and was not touched: choose another key or prefix",
+        ErrorKind::WrongType => {
+            "; the key holds something that is not a lease and was not touched: choose another key or prefix"
+        }
         ErrorKind::ReadOnly => "; this is a read-only replica: connect to its primary",
         ErrorKind::Full => "; nothing was evicted: raise `maxmemory` or free some",
         ErrorKind::Auth => "; check the user, the password and the rights of the user",
@@ -38,7 +40,9 @@ pub(super) fn refused(error: RedisError) -> StoreError {
     let code = error.code().unwrap_or_default();
     let text = error.to_string();
     // Up to 6.2 an error inside a script comes as `ERR Error running script …: <the code> …`.
-    let named = |(name, _): &&(&str, ErrorKind)| code == *name || text.split([' ', ':', '-']).any(|word| word == *name);
+    let named = |(name, _): &&(&str, ErrorKind)| {
+        code == *name || text.split([' ', ':', '-']).any(|word| word == *name)
+    };
     let kind = CODES.iter().find(named).map_or(ErrorKind::Protocol, |(_, kind)| *kind);
     StoreError::not_applied(kind, format!("Redis refused: {text}{}", advice(kind))).with_source(error)
 }
@@ -66,8 +70,10 @@ pub(super) fn not_connected(shown: &str, error: RedisError) -> StoreError {
 
 /// A connection that failed under a call: the step may have been carried out.
 pub(super) fn broke(shown: &str, error: RedisError) -> StoreError {
-    let kind = if error.kind() == RedisErrorKind::Parse { ErrorKind::Protocol } else { ErrorKind::Unavailable };
-    StoreError::unknown(kind, format!("the connection to Redis at {shown} failed: {error}")).with_source(error)
+    let kind =
+        if error.kind() == RedisErrorKind::Parse { ErrorKind::Protocol } else { ErrorKind::Unavailable };
+    StoreError::unknown(kind, format!("the connection to Redis at {shown} failed: {error}"))
+        .with_source(error)
 }
 
 /// An answer that makes no sense.

@@ -25,7 +25,11 @@ impl Names {
     /// key, unless that has a hash tag of its own.
     pub(super) fn channel(&self, on: &ClaimKey) -> String {
         let key = self.key(on);
-        if on.key.has_hash_tag() { format!("{}wake:{key}", self.prefix) } else { format!("{}wake:{{{key}}}", self.prefix) }
+        if on.key.has_hash_tag() {
+            format!("{}wake:{key}", self.prefix)
+        } else {
+            format!("{}wake:{{{key}}}", self.prefix)
+        }
     }
 
     /// The channel on which force-releases are published.

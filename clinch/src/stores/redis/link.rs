@@ -141,7 +141,10 @@ impl Link {
     }
 
     /// Makes a connection, after a pause that grows with the failures before it.
-    fn connect(&self, failures: u32) -> Pin<Box<dyn Future<Output = Result<Arc<Connection>, StoreError>> + Send>> {
+    fn connect(
+        &self,
+        failures: u32,
+    ) -> Pin<Box<dyn Future<Output = Result<Arc<Connection>, StoreError>> + Send>> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)

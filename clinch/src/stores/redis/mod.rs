@@ -26,8 +26,8 @@ use self::wake::Wake;
 use super::{StoreOptions, without_password};
 use crate::lease::{Attempt, Claim, ClaimKey, Holder, Mode, Token};
 use crate::store::{
-    Capabilities, Cursor, Denial, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError, StoreFuture,
-    Verdict, Wakeups,
+    Capabilities, Cursor, Denial, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError,
+    StoreFuture, Verdict, Wakeups,
 };
 
 /// How many keys a page of a listing looks at, roughly.
@@ -94,12 +94,10 @@ fn client(url: &str, options: &StoreOptions) -> Result<Client, StoreError> {
     if url.contains('#') {
         return Err(config("a `#` part is not accepted; certificates are always verified".to_owned()));
     }
-    // The crate's own message may hold parts of the address, so it is not passed on.
     let info = url.into_connection_info().map_err(|error| {
         config(format!(
-            "not understood ({}); accepted is `redis://[user:password@]host[:port][/database]`, `rediss://…` and \
-             `redis+unix:///path/to/socket[?db=…&user=…&pass=…]`",
-            error.category()
+            "{error}; accepted is `redis://[user:password@]host[:port][/database]`, `rediss://…` and \
+             `redis+unix:///path/to/socket[?db=…&user=…&pass=…]`"
         ))
     })?;
     let settings = info.redis_settings().clone().set_lib_name("clinch", env!("CARGO_PKG_VERSION"));
@@ -178,7 +176,8 @@ impl Store for RedisStore {
             });
             let answer: Result<Value, _> = answer.await;
             // An error that says "not applied" is an answer too.
-            let answered = answer.as_ref().map_or_else(|e| e.effect() == crate::store::Effect::NotApplied, |_| true);
+            let answered =
+                answer.as_ref().map_or_else(|e| e.effect() == crate::store::Effect::NotApplied, |_| true);
             if let Some(connection) = over.filter(|_| answered) {
                 attempt.route().answered_over(&connection);
             }
@@ -216,7 +215,8 @@ impl Store for RedisStore {
             }
             // What was not answered is taken back over the connection it went: there it cannot be overtaken.
             let unanswered = lease.route().unanswered::<Connection>();
-            let usable = |(connection, abandoned): &&(Arc<Connection>, bool)| !abandoned && !connection.is_broken();
+            let usable =
+                |(connection, abandoned): &&(Arc<Connection>, bool)| !abandoned && !connection.is_broken();
             let over = unanswered.iter().rfind(usable).map(|(connection, _)| connection.clone());
             let conclusive = unanswered.is_empty() || (unanswered.len() == 1 && over.is_some());
             let answer = self.link.run(&call, over.clone(), |_| {}).await;
@@ -250,7 +250,8 @@ impl Store for RedisStore {
             scan.arg(cursor.position()).arg("MATCH").arg(self.names.pattern()).arg("COUNT").arg(PAGE);
             scan.arg("TYPE").arg("string");
             let (next, keys): (u64, Vec<Vec<u8>>) = self.link.command(&scan).await?;
-            let ours = keys.iter().filter_map(|key| self.names.parse(std::str::from_utf8(key).ok()?)).collect();
+            let ours =
+                keys.iter().filter_map(|key| self.names.parse(std::str::from_utf8(key).ok()?)).collect();
             let holders = self.holders(ours).await?;
             Ok(Page { holders, next: Some(Cursor::new(next)).filter(|_| next != 0) })
         })
@@ -289,7 +290,8 @@ impl RedisStore {
         let mut holders = Vec::new();
         for (on, found) in on.into_iter().zip(found) {
             if !found.is_empty() {
-                let (value, pttl): (Vec<u8>, i64) = redis::from_redis_value(Value::Array(found)).map_err(nonsense)?;
+                let (value, pttl): (Vec<u8>, i64) =
+                    redis::from_redis_value(Value::Array(found)).map_err(nonsense)?;
                 holders.push(self.holder(on, &value, pttl));
             }
         }

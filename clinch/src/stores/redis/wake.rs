@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::keys::Names;
 use super::link::{Link, pause_after};
 use crate::lease::{ClaimKey, Token};
-use crate::store::{Revocation, Revocations, Wakeups};
+use crate::store::{Notice, Revocation, Revocations, Wakeups};
 
 /// A silent connection is pinged this often, so that a half-open one is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -31,7 +31,7 @@ pub(super) struct Wake {
     link: Arc<Link>,
     names: Names,
     channels: Mutex<BTreeMap<String, Channel>>,
-    revoked: broadcast::Sender<Revocation>,
+    revoked: broadcast::Sender<Notice>,
     changed: Notify,
     running: AtomicBool,
     closed: AtomicBool,
@@ -81,9 +81,15 @@ impl Wake {
     }
 
     pub(super) fn revocations(self: &Arc<Self>) -> Revocations {
-        self.channels().entry(self.names.revocations()).or_default().pinned = true;
+        let events = {
+            let mut channels = self.channels();
+            let channel = channels.entry(self.names.revocations()).or_default();
+            channel.pinned = true;
+            // Under the lock, so that a confirmation is either seen here or sent to this stream.
+            Revocations::new(self.revoked.subscribe(), channel.confirmed)
+        };
         self.attend();
-        Revocations::new(self.revoked.subscribe())
+        events
     }
 
     pub(super) fn close(&self) {
@@ -121,6 +127,10 @@ impl Wake {
         for name in names {
             if let Some(channel) = channels.get_mut(name) {
                 channel.confirmed = true;
+                if channel.pinned {
+                    // An error only says that nobody listens.
+                    let _ = self.revoked.send(Notice::Listening);
+                }
                 channel.signals.iter().for_each(|signal| signal.notify_one());
             }
         }
@@ -140,7 +150,8 @@ impl Wake {
                 && let Some(on) = self.names.parse(key)
             {
                 // An error only says that nobody listens.
-                let _ = self.revoked.send(Revocation { on, token: Token::from_text(token) });
+                let revocation = Revocation { on, token: Token::from_text(token) };
+                let _ = self.revoked.send(Notice::Revoked(revocation));
             }
         } else if let Some(channel) = self.channels().get(name) {
             channel.signals.iter().for_each(|signal| signal.notify_one());
