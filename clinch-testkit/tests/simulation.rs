@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clinch::store::Effect;
-use clinch::{Error, LockManager, LockOptions, Loss, Sources};
+use clinch::{DeniedBy, Error, LockManager, LockOptions, Loss, Outcome, Sources};
 use clinch_testkit::history::{Call, Event, FaultKind, History, Observed, Step, check};
 use clinch_testkit::sim::workload::{Setup, on_paused_clock, run};
 use clinch_testkit::sim::{CALL_LIMIT, Chance, Faults, Sim};
@@ -328,7 +328,7 @@ fn a_shutdown_is_not_clean_while_a_call_is_in_flight() {
 }
 
 #[test]
-fn a_revocation_that_overtakes_the_grant_reaches_its_guard() {
+fn a_revocation_that_overtakes_the_grant_is_not_lost() {
     let mut overtaken = 0;
     for seed in 0..100 {
         on_paused_clock(async {
@@ -338,10 +338,7 @@ fn a_revocation_that_overtakes_the_grant_reaches_its_guard() {
             // Listens to revocations, as every manager does whose guards are watched.
             let watched = locks.lock("another", TTL).await.unwrap();
             let _ = timeout(ROUND_TRIP, watched.lost()).await;
-            let acquire = async {
-                let guard = locks.lock("k", TTL).await.unwrap();
-                (guard, Instant::now())
-            };
+            let acquire = async { (locks.attempt("k", TTL).await.unwrap(), Instant::now()) };
             let revoke = async {
                 while sim.live().len() < 2 {
                     sleep(Duration::from_millis(1)).await;
@@ -349,11 +346,17 @@ fn a_revocation_that_overtakes_the_grant_reaches_its_guard() {
                 let holder = others.inspect("k").await.unwrap().remove(0);
                 (others.force_release(&holder).await.unwrap(), Instant::now())
             };
-            let ((guard, granted), (revoked, at)) = tokio::join!(acquire, revoke);
+            let ((outcome, granted), (revoked, at)) = tokio::join!(acquire, revoke);
             assert!(revoked);
             overtaken += usize::from(at < granted);
-            let lost = timeout(ROUND_TRIP, guard.lost()).await;
-            assert_eq!(lost, Ok(Loss::Revoked), "seed {seed}\n{}", sim.history());
+            match outcome {
+                Outcome::Acquired(guard) => {
+                    let lost = timeout(ROUND_TRIP, guard.lost()).await;
+                    assert_eq!(lost, Ok(Loss::Revoked), "seed {seed}\n{}", sim.history());
+                }
+                Outcome::DeniedByLock(denied) => assert_eq!(denied.cause, DeniedBy::Revoked, "seed {seed}"),
+                other => panic!("{other:?}"),
+            }
         })
         .unwrap();
     }

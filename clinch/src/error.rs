@@ -131,6 +131,8 @@ pub enum DeniedBy {
     Lock,
     /// The lock was granted, but the answer came after its validity had ended; it was given back.
     TooLate,
+    /// The lock was granted, and ended by force before the answer came; it was given back.
+    Revoked,
 }
 
 impl std::fmt::Display for Denied {
@@ -141,6 +143,9 @@ impl std::fmt::Display for Denied {
                 return f.write_str(
                     "was granted only after its validity had ended, and was given back; use a longer TTL or a faster engine",
                 );
+            }
+            (DeniedBy::Revoked, _) => {
+                return f.write_str("was granted and ended by force before the answer came; try again");
             }
             (DeniedBy::Lock, Some(holder)) => write!(f, "is held by {holder}")?,
             (DeniedBy::Lock, None) => f.write_str("is held")?,

@@ -125,6 +125,7 @@ impl SimStore {
     ) -> Result<(Reply, Instant), StoreError> {
         let unknown = || StoreError::unknown(ErrorKind::Unavailable, "the connection was cut");
         let mut over = over;
+        let mut resent = false;
         loop {
             let connection = match over.take().filter(|connection| connection.is_open()) {
                 Some(connection) => connection,
@@ -155,6 +156,10 @@ impl SimStore {
                         self.note_answered(attempt.token(), &connection);
                     }
                     return match reply {
+                        // This copy was refused; another one of the same request may not be.
+                        Reply::Busy if fate.twice || resent => {
+                            Err(StoreError::unknown(ErrorKind::Busy, "the engine was busy for one of two copies"))
+                        }
                         Reply::Busy => Err(StoreError::not_applied(ErrorKind::Busy, "the engine is busy")),
                         reply => Ok((reply, sent_at)),
                     };
@@ -164,6 +169,7 @@ impl SimStore {
                     if !self.world.strikes(FaultKind::Resent, request.call(), again, self.client) {
                         return Err(unknown());
                     }
+                    resent = true;
                 }
             }
         }

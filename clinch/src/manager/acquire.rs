@@ -17,6 +17,7 @@ use crate::store::{Denial, Effect, ErrorKind, StoreError, Verdict};
 const RECONNECTS: u32 = 2;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const OWN_RELEASE: &str = "the release of this process's own lease on it";
 
 /// What came of an attempt.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ impl Core {
                 Entry::HeldHere(held) => return Reply::Denied(local_denial(&held), DeniedBy::Lock),
                 Entry::Releasing(held) => {
                     if timeout_at(limit, held.over()).await.is_err() {
-                        return Reply::Failed(no_answer("the release of this process's own lease on it"));
+                        return Reply::Failed(no_answer(OWN_RELEASE));
                     }
                 }
                 Entry::Ask(role) => return self.ask_until(limit, role, plan).await,
@@ -161,7 +162,11 @@ impl Core {
 
     /// The reply to a waiter that never came to ask.
     fn not_in_time(&self, plan: &Plan) -> Reply {
-        Reply::Denied(self.lines.denial(&plan.on).unwrap_or_default(), DeniedBy::Lock)
+        match self.lines.denial(&plan.on) {
+            Some(denial) => Reply::Denied(denial, DeniedBy::Lock),
+            // The key may well be free: only the answer to this process's own release is missing.
+            None => Reply::Failed(no_answer(OWN_RELEASE)),
+        }
     }
 
     /// Asks the engine; again with the same token where the connection failed or the engine was busy for a moment.
@@ -208,9 +213,15 @@ impl Core {
                     role.take_back();
                     return Reply::ShutDown;
                 }
-                if held.remaining().is_zero() {
+                let unusable = if role.is_revoked() {
+                    // It was ended by force before its answer came; asked for more than once, it may be granted anew.
+                    Some(DeniedBy::Revoked)
+                } else {
+                    held.remaining().is_zero().then_some(DeniedBy::TooLate)
+                };
+                if let Some(cause) = unusable {
                     role.take_back();
-                    return Reply::Denied(Denial::default(), DeniedBy::TooLate);
+                    return Reply::Denied(Denial::default(), cause);
                 }
                 role.granted(&held);
                 Reply::Granted(held)

@@ -113,6 +113,12 @@ impl Held {
         self.state().window.engine_until
     }
 
+    /// A renewal is going out: if it arrives, the engine has the lease until then at the latest, whatever is answered.
+    pub(super) fn may_live_until(&self, engine_until: Instant) {
+        let mut state = self.state();
+        state.window.engine_until = state.window.engine_until.max(engine_until);
+    }
+
     /// What is left of its validity; zero if it is not held any more.
     pub(super) fn remaining(&self) -> Duration {
         self.state().remaining()
@@ -137,7 +143,6 @@ impl Held {
     /// A renewal was granted; `false` if the lease had ended before the answer came.
     pub(super) fn extend(&self, window: Window) -> bool {
         let mut state = self.state();
-        state.window.engine_until = state.window.engine_until.max(window.engine_until);
         if state.phase != Phase::Held {
             return false;
         }
@@ -145,7 +150,7 @@ impl Held {
             self.end_locked(state, Loss::Expired);
             return false;
         }
-        state.window = window;
+        state.window = Window { engine_until: state.window.engine_until.max(window.engine_until), ..window };
         drop(state);
         // Observers re-arm their timers.
         self.changed.notify_waiters();

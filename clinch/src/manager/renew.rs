@@ -134,6 +134,7 @@ impl Core {
         }
         // Before the call and so before the send: the boot clock's count is a little on the careful side.
         let boot_at = self.sources.boot_now();
+        held.may_live_until(self.window(held.attempt(), Instant::now() + self.call_timeout, None).engine_until);
         match self.store.renew(held.attempt()).await {
             Ok(Renewal::Extended { sent_at }) => {
                 if held.extend(self.window(held.attempt(), sent_at, boot_at)) {

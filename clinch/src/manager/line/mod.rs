@@ -209,11 +209,12 @@ impl Lines {
         })
     }
 
-    /// Why the key was last denied.
+    /// Why the key is denied to somebody who stood in its line; `None` if this process is giving it back.
     pub(super) fn denial(&self, on: &ClaimKey) -> Option<Denial> {
         self.with_slot(on, |slot| match slot.local() {
-            Some((held, _)) => Some(local_denial(&held)),
-            None => slot.denial.clone(),
+            Some((held, Standing::Valid)) => Some(local_denial(&held)),
+            Some(_) => None,
+            None => Some(slot.denial.clone().unwrap_or_default()),
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Flight, HeadTurn, Lines, Seat, Shape, Turn, local_denial};
 use crate::lease::ClaimKey;
-use crate::manager::held::{Held, Loss};
+use crate::manager::held::Held;
 use crate::manager::schedule::Schedule;
 use crate::store::{Denial, ErrorKind, StoreError};
 
@@ -158,12 +158,7 @@ impl<'a> Role<'a> {
     pub(in crate::manager) fn granted(mut self, held: &Arc<Held>) {
         self.flight = None;
         self.lines.with_slot(self.on, |slot| {
-            if slot.revoked.contains(held.attempt().token()) {
-                // The news of its end was faster than the grant.
-                held.end(Loss::Revoked);
-            } else {
-                slot.held = Some(held.clone());
-            }
+            slot.held = Some(held.clone());
             slot.denial = None;
         });
         self.answer_riders(&Answer::Denied(local_denial(held)));
@@ -177,6 +172,12 @@ impl<'a> Role<'a> {
             self.lines.releases.push(Arc::new(Held::to_take_back(flight.attempt)));
         }
         self.answer_riders(&Answer::Denied(denial.clone()));
+    }
+
+    /// Whether the news came that the lease of the attempt in flight was ended by force.
+    pub(in crate::manager) fn is_revoked(&self) -> bool {
+        let token = self.flight.as_ref().map(|flight| flight.attempt.token());
+        self.lines.with_slot(self.on, |slot| slot.revoked.iter().any(|revoked| Some(revoked) == token))
     }
 
     /// The call failed, or its answer came too late to be used: whatever was granted must be taken back.
