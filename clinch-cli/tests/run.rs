@@ -456,7 +456,7 @@ fn bad_usage_is_64_and_says_what_is_wrong() {
         (&["--key", "k", "--label", &long_label, "--", "true"], "at most 64 bytes"),
         (&["--key", "k", "--store", "memory:", "--", "true"], "`memory:` protects nothing between processes"),
         (&["--key", "k", "--store", "ftp://:secret@h", "--", "true"], "unknown scheme"),
-        (&["--key", "k", "--store", "redis://:secret@h:99999", "--", "true"], "not understood"),
+        (&["--key", "k", "--store", "redis://:secret@h:99999", "--", "true"], "did not parse"),
         (&["--key", "k", "--store", "secret", "--", "true"], "unknown scheme"),
         (&["--", "true"], "--key <KEY>"),
         (&["--key", "k"], "<COMMAND>"),

@@ -81,7 +81,7 @@ fn a_lost_request_is_unknown_and_can_be_tried_again() {
 
         let error = locks.try_lock("k", TTL).await.unwrap_err();
         assert!(
-            matches!(&error, Error::Engine { source, .. } if source.effect() == Effect::Unknown),
+            matches!(&error, Error::Engine { cause: source, .. } if source.effect() == Effect::Unknown),
             "{error}"
         );
         assert!(error.is_retryable());

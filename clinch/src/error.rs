@@ -12,7 +12,7 @@ use crate::store::StoreError;
 pub enum Error {
     /// The text given as a key is not one. Nothing was sent.
     #[error("invalid key: {0}")]
-    InvalidKey(#[from] KeyError),
+    InvalidKey(KeyError),
 
     /// An option has a value that cannot work. Nothing was sent.
     #[error("invalid {field}: {value}; {accepted}")]
@@ -45,14 +45,14 @@ pub enum Error {
 
     /// The engine failed. The lock is not held; what an attempt may have left behind is taken back in the background,
     /// and is gone after its TTL at the latest.
-    #[error("engine failure at {operation}{}: {source}", OnKey(key.as_ref()))]
+    #[error("engine failure at {operation}{}: {cause}", OnKey(key.as_ref()))]
     Engine {
         /// What was being done.
         operation: &'static str,
         /// The key, where there was one.
         key: Option<Key>,
-        /// The failure.
-        source: StoreError,
+        /// The failure. (Not a `source` in the sense of [`std::error::Error`]: its text is part of this error's.)
+        cause: StoreError,
     },
 
     /// The manager was shut down and takes no new attempts.
@@ -64,8 +64,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn engine(operation: &'static str, key: Option<&Key>, source: StoreError) -> Self {
-        Self::Engine { operation, key: key.cloned(), source }
+    pub(crate) fn engine(operation: &'static str, key: Option<&Key>, cause: StoreError) -> Self {
+        Self::Engine { operation, key: key.cloned(), cause }
     }
 
     pub(crate) fn denied(denied: Denied) -> Self {
@@ -89,12 +89,19 @@ impl Error {
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::LockNotAcquired { .. } => true,
-            Self::Engine { source, .. } => source.is_retryable(),
+            Self::Engine { cause, .. } => cause.is_retryable(),
             Self::InvalidKey(_)
             | Self::InvalidOption { .. }
             | Self::InvalidUrl { .. }
             | Self::ShutDown { .. } => false,
         }
+    }
+}
+
+/// By hand: the key error's text is part of this error's, so it is not its source as well.
+impl From<KeyError> for Error {
+    fn from(error: KeyError) -> Self {
+        Self::InvalidKey(error)
     }
 }
 
@@ -119,8 +126,8 @@ pub struct Denied {
     pub holder: Option<Holder>,
     /// The time until that holder's lease runs out unless it is renewed; at least 1 ms where it is known.
     pub retry_after: Option<Duration>,
-    /// How long the caller was willing to wait.
-    pub waited: Duration,
+    /// How long the caller was willing to wait: its `wait`.
+    pub wait: Duration,
 }
 
 /// What an attempt failed on.
@@ -150,10 +157,10 @@ impl std::fmt::Display for Denied {
             (DeniedBy::Lock, Some(holder)) => write!(f, "is held by {holder}")?,
             (DeniedBy::Lock, None) => f.write_str("is held")?,
         }
-        if self.waited.is_zero() {
+        if self.wait.is_zero() {
             f.write_str("; it was tried once (set a `wait` to wait for it)")
         } else {
-            write!(f, "; waited {} ms", self.waited.as_millis())
+            write!(f, "; waited {} ms", self.wait.as_millis())
         }
     }
 }

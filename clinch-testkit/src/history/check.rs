@@ -439,13 +439,13 @@ impl Checker<'_> {
         found
     }
 
-    /// Whether others of this process waited for the same key.
+    /// Whether others of this process wanted the same key meanwhile.
     fn stood_in_line(&self, op: u64, operation: &Operation, span: Span) -> bool {
         self.operations().any(|(other_op, other)| {
             other_op != op
                 && other.client == operation.client
                 && other.key == operation.key
-                && matches!(other.wish, Wish::Lock { wait, .. } | Wish::Run { wait, .. } if !wait.is_zero())
+                && matches!(other.wish, Wish::Lock { .. } | Wish::Run { .. })
                 && other.span().is_none_or(|other| other.meets(span))
         })
     }
@@ -466,11 +466,14 @@ impl Checker<'_> {
                 }
                 Event::Port { call: Call::Acquire, token, answer, .. } => {
                     let acquires = acquires.entry(token).or_default();
-                    acquires.asked += 1;
+                    // One that never went out cannot be granted.
+                    acquires.asked += usize::from(std::mem::take(&mut acquires.went_out));
                     acquires.may_hold |= !matches!(answer, Answer::NotApplied | Answer::No);
                 }
                 Event::Sent { call: Call::Acquire, token, .. } => {
-                    acquires.entry(token).or_default().sent += 1;
+                    let acquires = acquires.entry(token).or_default();
+                    acquires.sent += 1;
+                    acquires.went_out = true;
                 }
                 _ => {}
             }
@@ -512,8 +515,10 @@ impl Checker<'_> {
 /// What became of the acquires of one token.
 #[derive(Default)]
 struct Acquires {
-    /// How often the manager asked.
+    /// How often the manager asked and it was sent.
     asked: usize,
+    /// Whether it was sent since the manager was answered last.
+    went_out: bool,
     /// How often it was sent.
     sent: usize,
     /// Whether one may have been applied, by what the manager was told.

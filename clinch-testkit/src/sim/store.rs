@@ -1,6 +1,5 @@
 //! One process's way to the simulated engine.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -24,8 +23,6 @@ pub struct SimStore {
     client: usize,
     closed: AtomicBool,
     connection: Mutex<Option<Arc<Connection>>>,
-    /// The connections over which acquires of a token went out that may still arrive.
-    unanswered: Mutex<BTreeMap<Token, Vec<Arc<Connection>>>>,
 }
 
 impl fmt::Debug for SimStore {
@@ -42,13 +39,7 @@ struct Sending<'a> {
 
 impl SimStore {
     pub(super) fn new(world: Arc<World>, client: usize) -> Self {
-        Self {
-            world,
-            client,
-            closed: AtomicBool::new(false),
-            connection: Mutex::default(),
-            unanswered: Mutex::default(),
-        }
+        Self { world, client, closed: AtomicBool::new(false), connection: Mutex::default() }
     }
 
     /// The open connection, or a new one.
@@ -146,20 +137,22 @@ impl SimStore {
             sending.sent_at = Some(sent_at);
             if let Some(attempt) = sending.attempt {
                 attempt.sending();
-                self.note_sent(attempt.token(), &connection);
+                attempt.route().sending_over(&connection);
             }
             let reply = connection.send(&self.world, request, &fate);
             self.cut_soon(&connection, request);
             match reply.await {
                 Ok(reply) => {
                     if let Some(attempt) = sending.attempt.filter(|_| !fate.twice) {
-                        self.note_answered(attempt.token(), &connection);
+                        // The last acquire that went over a connection says that all before it have arrived.
+                        attempt.route().answered_over(&connection);
                     }
                     return match reply {
                         // This copy was refused; another one of the same request may not be.
-                        Reply::Busy if fate.twice || resent => {
-                            Err(StoreError::unknown(ErrorKind::Busy, "the engine was busy for one of two copies"))
-                        }
+                        Reply::Busy if fate.twice || resent => Err(StoreError::unknown(
+                            ErrorKind::Busy,
+                            "the engine was busy for one of two copies",
+                        )),
                         Reply::Busy => Err(StoreError::not_applied(ErrorKind::Busy, "the engine is busy")),
                         reply => Ok((reply, sent_at)),
                     };
@@ -173,28 +166,6 @@ impl SimStore {
                 }
             }
         }
-    }
-
-    fn note_sent(&self, token: &Token, connection: &Arc<Connection>) {
-        let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
-        let routes = unanswered.entry(token.clone()).or_default();
-        if !routes.iter().any(|route| Arc::ptr_eq(route, connection)) {
-            routes.push(connection.clone());
-        }
-    }
-
-    /// An answer to the last acquire that went over a connection says that all before it have arrived.
-    fn note_answered(&self, token: &Token, connection: &Arc<Connection>) {
-        let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(routes) = unanswered.get_mut(token) {
-            routes.retain(|route| !Arc::ptr_eq(route, connection));
-        }
-    }
-
-    /// The connections over which an acquire of this token may still be on its way.
-    fn routes(&self, token: &Token) -> Vec<Arc<Connection>> {
-        let unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
-        unanswered.get(token).cloned().unwrap_or_default()
     }
 }
 
@@ -261,10 +232,10 @@ impl Store for SimStore {
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
         Box::pin(async move {
             let (on, token, _) = only(lease)?;
-            let routes = self.routes(&token);
+            let routes = lease.route().unanswered::<Connection>();
             let (over, mut conclusive) = match routes.as_slice() {
                 [] => (None, true),
-                [route] if route.is_open() => (Some(route.clone()), true),
+                [(route, _)] if route.is_open() => (Some(route.clone()), true),
                 _ => (None, false),
             };
             let (reply, _) =

@@ -374,7 +374,7 @@ fn denial(denied: &Denied) -> Outcome {
 fn failure(error: &Error) -> Outcome {
     match error {
         Error::ShutDown { .. } => Outcome::ShutDown,
-        Error::Engine { source, .. } if source.effect() == Effect::Unknown => Outcome::Unknown,
+        Error::Engine { cause: source, .. } if source.effect() == Effect::Unknown => Outcome::Unknown,
         _ => Outcome::Failed,
     }
 }

@@ -169,6 +169,11 @@ impl Route {
         self.legs().iter_mut().for_each(|leg| leg.abandoned = false);
     }
 
+    /// Whether every acquire that went out was answered.
+    pub fn is_answered(&self) -> bool {
+        self.legs().is_empty()
+    }
+
     /// The connections over which an acquire went out that was not answered, and whether each was abandoned.
     pub fn unanswered<C: Send + Sync + 'static>(&self) -> Vec<(Arc<C>, bool)> {
         let leg = |leg: &Leg| Some((leg.connection.clone().downcast().ok()?, leg.abandoned));

@@ -32,6 +32,12 @@ impl Holder {
         self
     }
 
+    /// The same holder, looked at later.
+    pub(crate) fn aged(mut self, by: Duration) -> Self {
+        self.remaining = self.remaining.map(|left| left.saturating_sub(by).max(Duration::from_millis(1)));
+        self
+    }
+
     /// What it holds.
     pub const fn on(&self) -> &ClaimKey {
         &self.on

@@ -6,9 +6,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::core::Core;
-use super::held::Held;
-use super::line::{Answer, Entry, Flight, HeadTurn, LineSeat, Ride, Role, Shape, local_denial};
+use super::held::{Held, Telling};
+use super::line::{Answer, Entry, Flight, HeadTurn, LineSeat, Ride, Rider, Role, Shape, local_denial};
 use super::options::LockOptions;
+use super::release::Releases;
 use crate::error::DeniedBy;
 use crate::lease::{Attempt, Claim, ClaimKey};
 use crate::store::{Denial, Effect, ErrorKind, StoreError, Verdict};
@@ -17,15 +18,42 @@ use crate::store::{Denial, Effect, ErrorKind, StoreError, Verdict};
 const RECONNECTS: u32 = 2;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// How long a try waits for the head of a line to ask, before it asks itself.
+const HEAD_PATIENCE: Duration = Duration::from_millis(20);
 const OWN_RELEASE: &str = "the release of this process's own lease on it";
+const SHARED_CALL: &str = "another caller's call on it, which this one shares (is its future being polled?),";
 
 /// What came of an attempt.
 #[derive(Debug)]
 pub(super) enum Reply {
-    Granted(Arc<Held>),
+    Granted(Granted),
     Denied(Denial, DeniedBy),
     Failed(StoreError),
     ShutDown,
+}
+
+/// A lease that was granted and has no guard yet: dropped on the way, it is given back.
+#[derive(Debug)]
+pub(super) struct Granted {
+    held: Arc<Held>,
+    claimed: bool,
+    releases: Arc<Releases>,
+}
+
+impl Granted {
+    /// Hands the lease to its guard.
+    pub(super) fn claim(mut self) -> Arc<Held> {
+        self.claimed = true;
+        self.held.clone()
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if !self.claimed && self.held.begin_release() != Telling::Nothing {
+            self.releases.push(self.held.clone());
+        }
+    }
 }
 
 impl From<Answer> for Reply {
@@ -68,17 +96,33 @@ impl Core {
         let limit = Instant::now() + self.call_timeout * 2;
         loop {
             match self.lines.enter(&plan.on, &plan.shape) {
-                Entry::HeldHere(held) => return Reply::Denied(local_denial(&held), DeniedBy::Lock),
+                Entry::HeldHere(held) => {
+                    self.background.heard.watch(&held);
+                    return Reply::Denied(local_denial(&held), DeniedBy::Lock);
+                }
                 Entry::Releasing(held) => {
                     if timeout_at(limit, held.over()).await.is_err() {
                         return Reply::Failed(no_answer(OWN_RELEASE));
                     }
                 }
                 Entry::Ask(role) => return self.ask_until(limit, role, plan).await,
-                Entry::Ride(rider) => match timeout_at(limit, rider.next()).await {
-                    Ok(Ride::Answered(answer)) => return answer.into(),
-                    Ok(Ride::Ask(role)) => return self.ask_until(limit, role, plan).await,
-                    Err(_) => return Reply::Failed(no_answer("a call that this one shares")),
+                Entry::Ride(rider) => return self.ride(&rider, limit, plan).await,
+            }
+        }
+    }
+
+    /// Shares a call that is asked after this moment.
+    async fn ride(&self, rider: &Rider<'_>, limit: Instant, plan: &Plan) -> Reply {
+        let mut patience = Instant::now() + HEAD_PATIENCE;
+        loop {
+            match timeout_at(patience.min(limit), rider.next()).await {
+                Ok(Ride::Answered(answer)) => return answer.into(),
+                Ok(Ride::Ask(role)) => return self.ask_until(limit, role, plan).await,
+                Err(_) if Instant::now() >= limit => return Reply::Failed(no_answer(SHARED_CALL)),
+                // The head was called and has not begun to ask: nobody may be polling it.
+                Err(_) => match rider.overtake() {
+                    Some(role) => return self.ask_until(limit, role, plan).await,
+                    None => patience += HEAD_PATIENCE,
                 },
             }
         }
@@ -97,11 +141,14 @@ impl Core {
                 match seat.turn() {
                     HeadTurn::NotHead | HeadTurn::Busy => seat.called().await,
                     HeadTurn::Idle => seat.called_or_due().await,
-                    HeadTurn::Local(held) => tokio::select! {
-                        biased;
-                        () = seat.called() => {}
-                        () = held.over() => {}
-                    },
+                    HeadTurn::Local(held) => {
+                        self.background.heard.watch(&held);
+                        tokio::select! {
+                            biased;
+                            () = seat.called() => {}
+                            () = held.over() => {}
+                        }
+                    }
                     HeadTurn::Ask(role) => return Some(role),
                 }
                 None
@@ -109,7 +156,7 @@ impl Core {
             let role = tokio::select! {
                 biased;
                 role = event => role,
-                () = sleep_until(deadline) => return last.unwrap_or_else(|| self.not_in_time(plan)),
+                () = sleep_until(deadline) => return self.in_the_end(last, plan),
                 () = self.closing.closed() => return Reply::ShutDown,
             };
             let Some(role) = role else { continue };
@@ -120,14 +167,14 @@ impl Core {
             } else {
                 match timeout_at(deadline, self.ask(role, plan)).await {
                     Ok(reply) => reply,
-                    Err(_) => return last.unwrap_or_else(|| self.not_in_time(plan)),
+                    Err(_) => return self.in_the_end(last, plan),
                 }
             };
             if let Some(reply) = self.final_or_later(reply, plan, &mut seat, &mut last) {
                 return reply;
             }
             if Instant::now() >= deadline {
-                return last.unwrap_or_else(|| self.not_in_time(plan));
+                return self.in_the_end(last, plan);
             }
         }
     }
@@ -138,17 +185,17 @@ impl Core {
         reply: Reply,
         plan: &Plan,
         seat: &mut LineSeat<'_>,
-        last: &mut Option<Reply>,
+        last: &mut Option<(Reply, Instant)>,
     ) -> Option<Reply> {
-        let pause = self.sources.jittered(plan.options.retry_interval);
+        let pause = || self.sources.jittered(plan.options.retry_interval);
         match &reply {
             Reply::Denied(denial, _) => {
-                seat.schedule().denied(denial, pause, || self.store.wakeups(&plan.on));
+                seat.schedule().denied(denial, pause(), || self.store.wakeups(&plan.on));
             }
-            Reply::Failed(error) if error.is_retryable() => seat.schedule().failed(pause),
+            Reply::Failed(error) if error.is_retryable() => seat.schedule().failed(pause()),
             Reply::Granted(_) | Reply::Failed(_) | Reply::ShutDown => return Some(reply),
         }
-        *last = Some(reply);
+        *last = Some((reply, Instant::now()));
         None
     }
 
@@ -160,8 +207,15 @@ impl Core {
         })
     }
 
-    /// The reply to a waiter that never came to ask.
-    fn not_in_time(&self, plan: &Plan) -> Reply {
+    /// The reply to a waiter whose time is over: what it was told last, or what is known to one that never came to ask.
+    fn in_the_end(&self, last: Option<(Reply, Instant)>, plan: &Plan) -> Reply {
+        match last {
+            Some((Reply::Denied(denial, cause), at)) => {
+                return Reply::Denied(denial.aged(at.elapsed()), cause);
+            }
+            Some((reply, _)) => return reply,
+            None => {}
+        }
         match self.lines.denial(&plan.on) {
             Some(denial) => Reply::Denied(denial, DeniedBy::Lock),
             // The key may well be free: only the answer to this process's own release is missing.
@@ -224,7 +278,7 @@ impl Core {
                     return Reply::Denied(Denial::default(), cause);
                 }
                 role.granted(&held);
-                Reply::Granted(held)
+                Reply::Granted(Granted { held, claimed: false, releases: self.releases.clone() })
             }
             Ok(Verdict::Denied(denial)) => {
                 role.denied(&denial);

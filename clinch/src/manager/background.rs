@@ -1,22 +1,25 @@
 //! The one background task of a manager: releases from the queue, renewals, revocations.
 //!
 //! It is started by the first call that needs it and again if its runtime has ended meanwhile. It ends when the
-//! manager and all its guards are gone and the queue is empty.
+//! manager and all its guards are gone and the queue is empty. A job is one call to the store: a lease that must be
+//! tried again waits in its queue, not in a job.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::core::Core;
-use super::held::{Held, Loss};
+use super::heard::Heard;
+use super::held::Loss;
 use crate::store::{Notice, Revocation, Revocations};
 
-/// How many releases and renewals are under way at a time; the rest waits in its queue, earliest deadline first.
+/// How many renewals are under way at a time, and how many other jobs; the rest waits in its queue, earliest first.
 const CONCURRENCY: usize = 64;
 
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -25,53 +28,13 @@ type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Debug, Default)]
 pub(super) struct Background {
     running: AtomicBool,
-    /// Somebody watches for losses, so revocations are listened to.
-    listening: AtomicBool,
     /// The manager and its guards are gone.
     finishing: AtomicBool,
     changed: Notify,
     pub(super) heard: Heard,
 }
 
-/// Since when every revocation has been heard: a number that changes when hearing began anew, because of what may have
-/// been missed before. 0: nothing is heard yet.
-#[derive(Debug, Default)]
-pub(super) struct Heard {
-    since: AtomicU64,
-    changed: Notify,
-}
-
-impl Heard {
-    pub(super) fn since(&self) -> u64 {
-        self.since.load(Ordering::Acquire)
-    }
-
-    fn start_anew(&self) {
-        self.since.fetch_add(1, Ordering::AcqRel);
-        self.changed.notify_waiters();
-    }
-
-    /// Waits until hearing has begun anew after `before`, or for the first time.
-    pub(super) async fn begun_after(&self, before: u64) -> u64 {
-        loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            changed.as_mut().enable();
-            match self.since() {
-                since if since != before && since != 0 => return since,
-                _ => changed.await,
-            }
-        }
-    }
-}
-
 impl Background {
-    /// Listens to revocations from now on.
-    pub(super) fn listen(&self) {
-        if !self.listening.swap(true, Ordering::AcqRel) {
-            self.changed.notify_one();
-        }
-    }
-
     pub(super) fn finish(&self) {
         self.finishing.store(true, Ordering::Release);
         self.changed.notify_one();
@@ -83,6 +46,7 @@ struct Running(Arc<Core>);
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.0.background.heard.stop();
         self.0.background.running.store(false, Ordering::Release);
     }
 }
@@ -98,88 +62,7 @@ impl Core {
             runtime.spawn(attend(Running(self.clone())));
         }
     }
-}
 
-async fn attend(running: Running) {
-    let core = &running.0;
-    let mut jobs: FuturesUnordered<Job> = FuturesUnordered::new();
-    let mut revocations: Option<Revocations> = None;
-    loop {
-        while jobs.len() < CONCURRENCY {
-            if let Some(job) = next_job(core) {
-                jobs.push(job);
-            } else {
-                break;
-            }
-        }
-        if core.background.finishing.load(Ordering::Acquire) && jobs.is_empty() {
-            return;
-        }
-        if revocations.is_none() && core.background.listening.load(Ordering::Acquire) {
-            revocations = Some(core.store.revocations());
-        }
-        let room = jobs.len() < CONCURRENCY;
-        tokio::select! {
-            biased;
-            Some(()) = jobs.next(), if !jobs.is_empty() => {}
-            () = core.renewals.due(), if room => {}
-            () = core.releases.pushed(), if room => {}
-            notice = next_notice(&mut revocations) => match notice {
-                Notice::Listening => core.background.heard.start_anew(),
-                Notice::Revoked(revocation) => core.revoked(&revocation),
-            },
-            () = core.background.changed.notified() => {}
-        }
-    }
-}
-
-/// Renewals first: a late release costs the others some time, a late renewal costs the holder its lease.
-fn next_job(core: &Arc<Core>) -> Option<Job> {
-    if let Some(renewed) = core.renewals.pop() {
-        let core = core.clone();
-        return Some(Box::pin(async move { core.renew(renewed).await }));
-    }
-    let job = Releasing { held: Some(core.releases.pop()?), core: core.clone() };
-    Some(Box::pin(job.run()))
-}
-
-/// A lease from the queue on its way out. If the runtime ends meanwhile, it goes back into the queue, for the next
-/// background task.
-struct Releasing {
-    held: Option<Arc<Held>>,
-    core: Arc<Core>,
-}
-
-impl Releasing {
-    async fn run(mut self) {
-        if let Some(held) = &self.held {
-            self.core.release_from_queue(held).await;
-            self.held = None;
-            self.core.releases.pending.remove();
-        }
-    }
-}
-
-impl Drop for Releasing {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.core.releases.put_back(held);
-        }
-    }
-}
-
-async fn next_notice(revocations: &mut Option<Revocations>) -> Notice {
-    if let Some(stream) = revocations
-        && let Some(notice) = stream.next().await
-    {
-        return notice;
-    }
-    // Not listening, or the store has closed: the loop has other things to wait for.
-    *revocations = None;
-    std::future::pending().await
-}
-
-impl Core {
     /// A lease was ended by force; if it is one of ours, its guard learns it.
     pub(super) fn revoked(&self, revocation: &Revocation) {
         if let Some(held) = self.lines.revoked(&revocation.on, &revocation.token) {
@@ -190,19 +73,71 @@ impl Core {
     }
 }
 
-impl Core {
-    /// Asks the engine whether the lease is still ours: a revocation may have gone unheard.
-    pub(super) async fn check_still_held(&self, held: &Arc<Held>) {
-        match self.store.inspect(held.on()).await {
-            Ok(holders) if holders.iter().any(|holder| holder.token() == held.attempt().token()) => {}
-            Ok(_) => {
-                held.end(Loss::TakenOver);
-                self.lines.ended(held);
-            }
-            // Its validity is not longer for that, and the next renewal asks again.
-            Err(error) => {
-                tracing::debug!(key = %held.on(), %error, "could not look whether the lease is still held");
-            }
+async fn attend(running: Running) {
+    let core = &running.0;
+    let mut renewals: FuturesUnordered<Job> = FuturesUnordered::new();
+    let mut others: FuturesUnordered<Job> = FuturesUnordered::new();
+    let mut revocations = Some(core.store.revocations());
+    loop {
+        // Before the queues are looked at: what is pushed before the end is announced is found.
+        let finishing = core.background.finishing.load(Ordering::Acquire);
+        while renewals.len() < CONCURRENCY
+            && let Some(renewed) = core.renewals.pop()
+        {
+            let core = core.clone();
+            renewals.push(unpanicking(async move { core.renew(renewed).await }));
+        }
+        while others.len() < CONCURRENCY
+            && let Some(job) = next_job(core)
+        {
+            others.push(job);
+        }
+        if finishing && others.is_empty() && core.releases.queue.is_empty() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            Some(()) = renewals.next(), if !renewals.is_empty() => {}
+            Some(()) = others.next(), if !others.is_empty() => {}
+            () = core.renewals.queue.due(), if renewals.len() < CONCURRENCY => {}
+            () = core.releases.queue.due(), if others.len() < CONCURRENCY => {}
+            notice = next_notice(&mut revocations) => match notice {
+                Notice::Listening => core.background.heard.begin(),
+                Notice::Revoked(revocation) => core.revoked(&revocation),
+            },
+            () = core.background.heard.to_check.changed(), if others.len() < CONCURRENCY => {}
+            () = core.background.changed.notified() => {}
         }
     }
+}
+
+fn next_job(core: &Arc<Core>) -> Option<Job> {
+    if let Some(held) = core.background.heard.next_to_check() {
+        let core = core.clone();
+        return Some(unpanicking(async move { core.check_still_held(&held).await }));
+    }
+    let releasing = core.releases.queue.pop_due()?;
+    let core = core.clone();
+    Some(unpanicking(async move { core.release_from_queue(releasing).await }))
+}
+
+/// A store that panics fails its step; it does not take the other leases with it.
+fn unpanicking(job: impl Future<Output = ()> + Send + 'static) -> Job {
+    // Nothing is used after a panic but what is behind locks that are never held over a call to the store.
+    Box::pin(AssertUnwindSafe(job).catch_unwind().map(|end| {
+        if end.is_err() {
+            tracing::error!("the store panicked; its step counts as failed");
+        }
+    }))
+}
+
+async fn next_notice(revocations: &mut Option<Revocations>) -> Notice {
+    if let Some(stream) = revocations
+        && let Some(notice) = stream.next().await
+    {
+        return notice;
+    }
+    // The store has closed: the loop has other things to wait for.
+    *revocations = None;
+    std::future::pending().await
 }

@@ -35,6 +35,8 @@ use crate::stores::{self, StoreOptions, memory::MemoryStore};
 #[must_use]
 pub struct Builder<S = ()> {
     store: S,
+    /// Whether nobody else can have the store.
+    owns_store: bool,
     options: StoreOptions,
     max_ttl: Duration,
     sources: Sources,
@@ -45,6 +47,7 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             store: (),
+            owns_store: true,
             options: StoreOptions::default(),
             max_ttl: Duration::from_secs(86_400),
             sources: Sources::system(),
@@ -91,21 +94,7 @@ impl<S> Builder<S> {
             let accepted = format!("accepted is {MIN_TTL:?} to 366 days");
             return Err(Error::option("max_ttl", &format!("{:?}", self.max_ttl), accepted));
         }
-        for (field, value) in
-            [("call_timeout", self.options.call_timeout), ("connect_timeout", self.options.connect_timeout)]
-        {
-            if value < Duration::from_millis(1) || value > Duration::from_secs(3600) {
-                return Err(Error::option(field, &format!("{value:?}"), "accepted is 1 ms to 1 h"));
-            }
-        }
-        if !(1..=100_000).contains(&self.options.max_in_flight) {
-            return Err(Error::option(
-                "max_in_flight",
-                &self.options.max_in_flight,
-                "accepted is 1 to 100000",
-            ));
-        }
-        stores::check_prefix(&self.options.prefix)
+        self.options.check()
     }
 
     fn finish(self, store: Arc<dyn Store>) -> LockManager {
@@ -113,7 +102,7 @@ impl<S> Builder<S> {
         // What others see of it is kept short; names are rarely longer.
         let host: String = host.chars().take(64).collect();
         let core = Core::new(
-            store,
+            (store, self.owns_store),
             self.sources,
             self.max_ttl,
             self.options.call_timeout,
@@ -138,7 +127,8 @@ impl Builder {
     }
 
     /// How many calls may be in flight to the engine at a time; 100 unless set. What is over it waits for its turn, at
-    /// most for the call's time limit.
+    /// most for the call's time limit. An eighth of them, at least one if there are two, is kept for renewals and
+    /// releases.
     pub const fn max_in_flight(mut self, calls: usize) -> Self {
         self.options.max_in_flight = calls;
         self
@@ -169,6 +159,7 @@ impl Builder {
     pub fn store(self, store: Arc<dyn Store>) -> Builder<Arc<dyn Store>> {
         Builder {
             store,
+            owns_store: false,
             options: self.options,
             max_ttl: self.max_ttl,
             sources: self.sources,
@@ -178,7 +169,7 @@ impl Builder {
 
     /// A memory store of the manager's own.
     pub fn memory(self) -> Builder<Arc<dyn Store>> {
-        self.store(Arc::new(MemoryStore::new()))
+        Builder { owns_store: true, ..self.store(Arc::new(MemoryStore::new())) }
     }
 }
 

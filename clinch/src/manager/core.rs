@@ -26,6 +26,8 @@ const LEAST_DRIFT: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) store: Arc<dyn Store>,
+    /// Whether nobody else uses the store.
+    pub(super) owns_store: bool,
     pub(super) sources: Sources,
     pub(super) max_ttl: Duration,
     pub(super) call_timeout: Duration,
@@ -45,7 +47,7 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(
-        store: Arc<dyn Store>,
+        (store, owns_store): (Arc<dyn Store>, bool),
         sources: Sources,
         max_ttl: Duration,
         call_timeout: Duration,
@@ -59,6 +61,7 @@ impl Core {
         let _ = write!(owner, ":{}:", std::process::id());
         Self {
             store,
+            owns_store,
             sources,
             max_ttl,
             call_timeout,

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::core::{Core, Life};
-use super::held::{Held, Loss};
+use super::held::{Held, Loss, Telling};
 use super::renew::Renewing;
 use crate::error::Error;
 use crate::key::Key;
@@ -56,19 +55,15 @@ impl Lease {
     /// # Cancel safety
     /// Safe: nothing is lost when the future is dropped; call it again.
     pub async fn lost(&self) -> Loss {
-        self.core.background.listen();
         self.core.ensure_background();
+        let heard = &self.core.background.heard;
         loop {
-            let heard = &self.core.background.heard;
-            let checked = self.held.heard_since().load(Ordering::Acquire);
+            let since = heard.since();
+            heard.watch(&self.held);
             tokio::select! {
                 biased;
                 loss = self.held.lost() => return loss,
-                () = async {
-                    let since = heard.begun_after(checked).await;
-                    self.core.check_still_held(&self.held).await;
-                    self.held.heard_since().store(since, Ordering::Release);
-                } => {}
+                () = heard.begun_after(since) => {}
             }
         }
     }
@@ -120,11 +115,16 @@ impl LockGuard {
         self.renewing = None;
         self.armed = false;
         let held = &self.lease.held;
-        if !held.begin_release() {
-            // The engine said that it is gone: there is nothing to give back.
-            return Ok(false);
-        }
         self.lease.core.ensure_background();
+        match held.begin_release() {
+            // The engine said that it is gone: there is nothing to give back.
+            Telling::Nothing => return Ok(false),
+            Telling::TakeBack => {
+                self.lease.core.releases.push(held.clone());
+                return Ok(false);
+            }
+            Telling::Release => {}
+        }
         match self.lease.core.release(held).await {
             Ok(release) => {
                 if !release.held {
@@ -149,7 +149,7 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         // No I/O, no spawn, no panic: the background task does the rest.
         self.renewing = None;
-        if self.armed && self.lease.held.begin_release() {
+        if self.armed && self.lease.held.begin_release() != Telling::Nothing {
             self.lease.core.releases.push(self.lease.held.clone());
         }
         self.life.0.guards.remove();

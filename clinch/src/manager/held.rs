@@ -3,7 +3,7 @@
 //! A lease goes `Held` → `Releasing` → `Ended`, or straight to `Ended`, and never back: once [`lost`](Held::lost) has
 //! fired, no late answer makes it valid again.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +37,17 @@ enum Phase {
     Ended(Loss),
 }
 
+/// What the engine must be told of the end of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Telling {
+    /// Nothing: it is gone, or somebody tells it already.
+    Nothing,
+    /// That it is given back.
+    Release,
+    /// The same, but nobody has to wait for that: the lease was lost before.
+    TakeBack,
+}
+
 /// How a lease stands, for those who want its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -62,8 +73,12 @@ pub(super) struct Window {
 #[derive(Debug)]
 pub(super) struct Held {
     attempt: Arc<Attempt>,
-    /// Up to when it is known that no revocation was missed; see [`Heard`](super::background::Heard).
+    /// Since when it is known that no revocation was missed, as [`Heard`](super::heard::Heard) counts; 0: not known.
     heard_since: AtomicU64,
+    /// Somebody is about to look it up.
+    watched: AtomicBool,
+    /// Whether it was ever handed out, as opposed to an attempt that is only taken back.
+    handed_out: bool,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -75,7 +90,7 @@ struct State {
 }
 
 impl Held {
-    pub(super) fn granted(attempt: Arc<Attempt>, window: Window, heard_since: u64) -> Self {
+    pub(super) fn granted(attempt: Arc<Attempt>, window: Window, heard_since: Option<u64>) -> Self {
         Self::new(attempt, window, heard_since, Phase::Held)
     }
 
@@ -84,20 +99,41 @@ impl Held {
         let now = Instant::now();
         // An acquire that is still on its way may be granted as late as now, and then lives for its TTL.
         let window = Window { valid_until: now, boot_until: None, engine_until: now + attempt.longest_ttl() };
-        Self::new(attempt, window, 0, Phase::Releasing)
+        Self::new(attempt, window, None, Phase::Releasing)
     }
 
-    fn new(attempt: Arc<Attempt>, window: Window, heard_since: u64, phase: Phase) -> Self {
-        let state = Mutex::new(State { phase, window });
-        Self { attempt, heard_since: AtomicU64::new(heard_since), state, changed: Notify::new() }
+    fn new(attempt: Arc<Attempt>, window: Window, heard_since: Option<u64>, phase: Phase) -> Self {
+        Self {
+            attempt,
+            heard_since: AtomicU64::new(heard_since.unwrap_or_default()),
+            watched: AtomicBool::new(false),
+            handed_out: phase == Phase::Held,
+            state: Mutex::new(State { phase, window }),
+            changed: Notify::new(),
+        }
     }
 
     pub(super) fn attempt(&self) -> &Attempt {
         &self.attempt
     }
 
-    pub(super) const fn heard_since(&self) -> &AtomicU64 {
-        &self.heard_since
+    pub(super) const fn was_handed_out(&self) -> bool {
+        self.handed_out
+    }
+
+    /// Whether everything since it was asked for, or looked up last, was heard.
+    pub(super) fn is_heard_since(&self, since: Option<u64>) -> bool {
+        since.is_some_and(|since| since == self.heard_since.load(Ordering::Acquire))
+    }
+
+    /// Whether somebody is already about to look it up; if not, the caller is.
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn looked_up(&self, since: Option<u64>) {
+        self.heard_since.store(since.unwrap_or_default(), Ordering::Release);
+        self.watched.store(false, Ordering::Release);
     }
 
     /// The key of its only claim, or of its first one.
@@ -171,20 +207,22 @@ impl Held {
         self.changed.notify_waiters();
     }
 
-    /// Marks the lease as on its way out. Says whether the engine must be told: not if it already said that the lease
-    /// is gone.
-    pub(super) fn begin_release(&self) -> bool {
+    /// Marks the lease as on its way out, and says what the engine must be told.
+    pub(super) fn begin_release(&self) -> Telling {
         let mut state = self.state();
-        match state.phase {
+        let telling = match state.phase {
             // By our count it has expired, but our count is careful, and the engine's clock may be slow.
-            Phase::Held | Phase::Ended(Loss::Expired) => {
-                state.phase = Phase::Releasing;
-                drop(state);
-                self.changed.notify_waiters();
-                true
+            Phase::Held | Phase::Ended(Loss::Expired) => Telling::Release,
+            // The engine said that it is gone. A request that was not answered can still bring it back.
+            Phase::Ended(Loss::TakenOver | Loss::Revoked) if !self.attempt.route().is_answered() => {
+                Telling::TakeBack
             }
-            Phase::Releasing | Phase::Ended(_) => false,
-        }
+            Phase::Releasing | Phase::Ended(_) => return Telling::Nothing,
+        };
+        state.phase = Phase::Releasing;
+        drop(state);
+        self.changed.notify_waiters();
+        telling
     }
 
     pub(super) fn finish_release(&self) {

@@ -9,7 +9,9 @@ mod background;
 mod builder;
 mod clock;
 mod core;
+mod due;
 mod guard;
+mod heard;
 mod held;
 mod line;
 mod options;
@@ -68,12 +70,15 @@ pub struct Shutdown {
     pub unsettled: usize,
     /// Releases that were not answered by the deadline; their leases run out by themselves.
     pub unreleased: usize,
+    /// Releases that were answered, while an earlier request of the same attempt may still arrive at the engine. They
+    /// go on in the background until that is settled or the TTL is over.
+    pub unconfirmed: usize,
     /// Guards that somebody still has.
     pub guards: usize,
 }
 
 impl Shutdown {
-    /// Whether nothing is left.
+    /// Whether everything that was to be given back was given back.
     pub const fn is_clean(&self) -> bool {
         self.unsettled == 0 && self.unreleased == 0 && self.guards == 0
     }
@@ -110,12 +115,16 @@ impl LockManager {
 
     /// Takes the lock, or gives `None` if somebody else has it: at once, or after the options' `wait`.
     ///
+    /// The lock is held as long as the guard lives, so give it a name: `if locks.try_lock(…).await?.is_some() { … }`
+    /// gives it back before the block runs; `if let Some(_guard) = locks.try_lock(…).await? { … }` does not.
+    ///
     /// # Errors
     /// Bad input, [`Error::Engine`] if the engine failed, [`Error::ShutDown`].
     ///
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind. What it may have been granted meanwhile is given to the next one who
-    /// asks for the same, or back to the engine in the background.
+    /// asks for the same, or back to the engine in the background. But do not keep a call without polling it: callers of
+    /// the same process share one call per key, and wait for it.
     pub async fn try_lock(
         &self,
         key: impl IntoKey,
@@ -147,13 +156,13 @@ impl LockManager {
         let _under_way = self.core.attempts.counted();
         let key = &plan.on.key;
         match self.core.acquire(&plan).await {
-            Reply::Granted(held) => {
+            Reply::Granted(granted) => {
                 tracing::debug!(%key, "acquired");
-                let every = plan.options.renewal_interval();
-                let renewing = plan.options.renewal.zip(every).map(|(renewal, every)| {
-                    self.core.background.listen();
-                    self.core.renewals.start(&held, every, renewal.up_to)
-                });
+                let held = granted.claim();
+                let renewing = plan
+                    .options
+                    .renewal_interval()
+                    .map(|(every, up_to)| self.core.renewals.start(&held, every, up_to));
                 Ok(Outcome::Acquired(LockGuard::new(held, renewing, self.life.clone())))
             }
             Reply::Denied(denial, cause) => {
@@ -163,7 +172,7 @@ impl LockManager {
                     cause,
                     holder: denial.holder,
                     retry_after: denial.retry_after,
-                    waited: plan.options.wait,
+                    wait: plan.options.wait,
                 }))
             }
             Reply::Failed(source) => {
@@ -292,7 +301,8 @@ impl LockManager {
 
     /// Refuses new attempts, ends waiting ones, and gives back what is still to be given back, for at most `limit`.
     ///
-    /// Guards that somebody still has stay valid and can still be released; they are reported. This and
+    /// Guards that somebody still has stay valid and can still be released; they are reported. A store that was given
+    /// to the builder is left open, since others may use it; one that the manager made is closed. This and
     /// [`LockGuard::release`] are the sure ways to give a lock back: a guard dropped while its runtime ends may have to
     /// run out.
     ///
@@ -303,18 +313,21 @@ impl LockManager {
         self.core.ensure_background();
         let settled = async {
             self.core.attempts.zero().await;
-            self.core.releases.pending.zero().await;
+            self.core.releases.unanswered.zero().await;
         };
         // Time out or not: what counts is what is left.
         let _ = timeout(limit, settled).await;
         let left = Shutdown {
             unsettled: self.core.attempts.count(),
-            unreleased: self.core.releases.pending.count(),
+            unreleased: self.core.releases.unanswered.count(),
+            unconfirmed: self.core.releases.echoes.count(),
             guards: self.core.guards.count(),
         };
         if left.is_clean() {
             self.core.background.finish();
-            self.core.store.close();
+            if self.core.owns_store && left.unconfirmed == 0 {
+                self.core.store.close();
+            }
         }
         left
     }

@@ -88,7 +88,7 @@ impl LockOptions {
         self
     }
 
-    /// As [`renew`](Self::renew), every `interval`, which must be shorter than the TTL.
+    /// As [`renew`](Self::renew), every `interval`: at most half the TTL, so that one that fails can be tried again.
     pub const fn renew_every(self, interval: Duration) -> Self {
         let mut this = self.renew();
         if let Some(renewal) = &mut this.renewal {
@@ -122,14 +122,14 @@ impl LockOptions {
         if self.wait > MAX_WAIT {
             return Err(Error::option("wait", &format!("{:?}", self.wait), "accepted is 0 to 366 days"));
         }
-        if !self.wait.is_zero() && self.retry_interval < MIN_RETRY {
-            let accepted = "with a `wait`, accepted is 1 ms and more; a waiter never spins";
+        if !self.wait.is_zero() && !(MIN_RETRY..=MAX_WAIT).contains(&self.retry_interval) {
+            let accepted = "with a `wait`, accepted is 1 ms to 366 days; a waiter never spins";
             return Err(Error::option("retry_interval", &format!("{:?}", self.retry_interval), accepted));
         }
         if let Some(every) = self.renewal.and_then(|renewal| renewal.every)
-            && (every < MIN_RETRY || every >= self.ttl)
+            && !(MIN_RETRY..=self.ttl / 2).contains(&every)
         {
-            let accepted = format!("accepted is 1 ms to less than the TTL of {:?}", self.ttl);
+            let accepted = format!("accepted is 1 ms to half the TTL of {:?}", self.ttl);
             return Err(Error::option("renew_every", &format!("{every:?}"), accepted));
         }
         if let Some(label) = &self.label
@@ -141,9 +141,9 @@ impl LockOptions {
         Ok(self)
     }
 
-    /// The time from one renewal to the next, if the lease is renewed.
-    pub(super) fn renewal_interval(&self) -> Option<Duration> {
-        self.renewal.map(|renewal| renewal.every.unwrap_or(self.ttl / 3))
+    /// The time from one renewal to the next, and for how long, if the lease is renewed.
+    pub(super) fn renewal_interval(&self) -> Option<(Duration, Duration)> {
+        self.renewal.map(|renewal| (renewal.every.unwrap_or(self.ttl / 3), renewal.up_to))
     }
 }
 

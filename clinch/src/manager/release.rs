@@ -1,52 +1,58 @@
 //! Giving leases back: in place by [`Core::release`], or from a queue by the background task.
 //!
 //! A guard's `drop` only marks the lease and puts it into the queue: no I/O, no spawn, no panic. A job ends with its
-//! lease at the latest, which bounds the queue by what can be held.
+//! lease at the latest.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::core::Core;
+use super::due::DueQueue;
 use super::held::Held;
 use super::tally::Tally;
 use crate::store::{Effect, ErrorKind, Release, StoreError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause while nothing was answered: others wait for this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Leases that wait to be given back.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
-    queue: Mutex<VecDeque<Arc<Held>>>,
-    /// Queued and under way.
-    pub(super) pending: Tally,
-    pushed: Notify,
+    pub(super) queue: DueQueue<Releasing>,
+    /// Leases whose release was not answered yet.
+    pub(super) unanswered: Tally,
+    /// Leases whose release was answered, while an acquire of theirs may still be on its way.
+    pub(super) echoes: Tally,
+}
+
+/// A lease that is being given back.
+#[derive(Debug)]
+pub(super) struct Releasing {
+    held: Arc<Held>,
+    pause: Duration,
+    answered: bool,
 }
 
 impl Releases {
+    /// To be given back as soon as possible.
     pub(super) fn push(&self, held: Arc<Held>) {
-        self.pending.add();
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(held);
-        self.pushed.notify_one();
+        self.unanswered.add();
+        let releasing = Releasing { held, pause: FIRST_PAUSE, answered: false };
+        self.queue.put(Instant::now(), releasing, |_| {});
     }
 
-    pub(super) fn pop(&self) -> Option<Arc<Held>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    /// Already answered once, but not conclusively.
+    fn push_echo(&self, held: Arc<Held>) {
+        self.echoes.add();
+        let releasing = Releasing { held, pause: FIRST_PAUSE, answered: true };
+        self.queue.put(Instant::now() + FIRST_PAUSE, releasing, |_| {});
     }
 
-    /// Puts back what was popped and could not be finished.
-    pub(super) fn put_back(&self, held: Arc<Held>) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_front(held);
-        self.pushed.notify_one();
-    }
-
-    /// Waits until something was pushed.
-    pub(super) async fn pushed(&self) {
-        self.pushed.notified().await;
+    fn tally(&self, answered: bool) -> &Tally {
+        if answered { &self.echoes } else { &self.unanswered }
     }
 }
 
@@ -60,46 +66,97 @@ impl Core {
             Err(error) if error.kind() == ErrorKind::Unavailable => self.store.release(held.attempt()).await,
             answer => answer,
         }?;
-        self.answered(held);
-        if answer.conclusive {
-            later.held = None;
+        later.held = None;
+        self.given_back(held);
+        if !answer.conclusive {
+            self.releases.push_echo(held.clone());
         }
         Ok(answer)
     }
 
-    /// Gives back a lease from the queue: again and again, until it is answered or the lease has run out.
-    pub(super) async fn release_from_queue(&self, held: &Arc<Held>) {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match self.store.release(held.attempt()).await {
-                Ok(release) => {
-                    self.answered(held);
-                    if release.conclusive {
-                        tracing::debug!(key = %held.on(), held = release.held, "released in the background");
-                        return;
-                    }
+    /// Makes one call to give back a lease from the queue, and puts it back into the queue if that was not the last.
+    pub(super) async fn release_from_queue(&self, mut releasing: Releasing) {
+        let unfinished = Unfinished { core: self, releasing: Some(&mut releasing) };
+        let answer = self.store.release(unfinished.held().attempt()).await;
+        unfinished.finish();
+        let held = releasing.held.clone();
+        let last = match answer {
+            Ok(release) => {
+                if !releasing.answered {
+                    tracing::debug!(key = %held.on(), held = release.held, "released in the background");
+                    self.given_back(&held);
+                    self.releases.echoes.add();
+                    self.releases.unanswered.remove();
+                    releasing.answered = true;
+                    releasing.pause = FIRST_PAUSE;
                 }
-                Err(error) => {
-                    tracing::warn!(key = %held.on(), %error, "a release in the background failed");
-                    if !error.is_retryable() && error.effect() == Effect::NotApplied {
-                        break;
-                    }
-                }
+                release.conclusive
             }
-            let now = Instant::now();
-            if now >= held.engine_until() {
-                break;
+            Err(error) => {
+                tracing::warn!(key = %held.on(), %error, "a release in the background failed");
+                !error.is_retryable() && error.effect() == Effect::NotApplied
             }
-            // The last one goes out when the lease should be over: it may have been granted late.
-            sleep(self.sources.jittered(pause).min(held.engine_until() - now)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+        };
+        if last {
+            self.no_more(&releasing);
+        } else {
+            self.later(releasing);
         }
-        self.answered(held);
     }
 
-    fn answered(&self, held: &Arc<Held>) {
+    /// Queues the next call, unless the lease is over.
+    fn later(&self, mut releasing: Releasing) {
+        let (now, until) = (Instant::now(), releasing.held.engine_until());
+        if now >= until {
+            return self.no_more(&releasing);
+        }
+        // The last one goes out when the lease should be over: it may have been granted late.
+        let at = (now + self.sources.jittered(releasing.pause)).min(until);
+        releasing.pause *= 2;
+        if !releasing.answered {
+            releasing.pause = releasing.pause.min(LONGEST_PAUSE);
+        }
+        self.releases.queue.put(at, releasing, |_| {});
+    }
+
+    fn no_more(&self, releasing: &Releasing) {
+        self.given_back(&releasing.held);
+        self.releases.tally(releasing.answered).remove();
+    }
+
+    fn given_back(&self, held: &Arc<Held>) {
         held.finish_release();
         self.lines.ended(held);
+    }
+}
+
+/// A call that did not come to its end, because its runtime ended or the store panicked: the lease goes back into the
+/// queue.
+struct Unfinished<'a> {
+    core: &'a Core,
+    releasing: Option<&'a mut Releasing>,
+}
+
+impl Unfinished<'_> {
+    #[expect(
+        clippy::expect_used,
+        reason = "it is taken only by `finish` and `drop`, which are the end of it"
+    )]
+    fn held(&self) -> &Arc<Held> {
+        &self.releasing.as_ref().expect("not finished yet").held
+    }
+
+    fn finish(mut self) {
+        self.releasing = None;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(releasing) = self.releasing.take() {
+            let again = Releasing { held: releasing.held.clone(), ..*releasing };
+            self.core.later(again);
+        }
     }
 }
 

@@ -1,36 +1,28 @@
 //! Keeping leases alive, earliest deadline first.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::core::Core;
+use super::due::{DueQueue, Ticket};
 use super::held::{Held, Loss};
 use crate::store::Renewal;
 
 /// The shortest pause after a renewal that failed.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Leases to be renewed, by when.
+/// Leases to be renewed.
 #[derive(Debug, Default)]
 pub(super) struct Renewals {
-    queue: Mutex<Queue>,
-    changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    due: BTreeMap<(Instant, u64), Renewed>,
-    next_id: u64,
+    pub(super) queue: DueQueue<Renewed>,
 }
 
 /// A lease that is renewed.
 #[derive(Debug, Clone)]
 pub(super) struct Renewed {
-    pub(super) held: Arc<Held>,
+    held: Arc<Held>,
     every: Duration,
     /// No renewal goes out after this.
     until: Option<Instant>,
@@ -40,9 +32,13 @@ pub(super) struct Renewed {
 
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    Queued((Instant, u64)),
+    Queued(Ticket),
     UnderWay,
     Stopped,
+}
+
+fn locked(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A guard's hold on the renewal of its lease: it stops when this is dropped.
@@ -54,20 +50,15 @@ pub(super) struct Renewing {
 
 impl Drop for Renewing {
     fn drop(&mut self) {
-        let mut queue = self.renewals.queue();
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Place::Queued(at) = *place {
-            queue.due.remove(&at);
+        let place = std::mem::replace(&mut *locked(&self.place), Place::Stopped);
+        if let Place::Queued(ticket) = place {
+            // It may have been taken out meanwhile; then it finds that it was stopped.
+            self.renewals.queue.remove(ticket);
         }
-        *place = Place::Stopped;
     }
 }
 
 impl Renewals {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Renews the lease every `every`, for at most `up_to` from now.
     pub(super) fn start(self: &Arc<Self>, held: &Arc<Held>, every: Duration, up_to: Duration) -> Renewing {
         let now = Instant::now();
@@ -80,80 +71,86 @@ impl Renewals {
 
     /// Queues the lease for `at`, unless its guard is gone or its cap is reached.
     fn put(&self, renewed: Renewed, at: Instant) {
-        if renewed.until.is_some_and(|until| at > until) {
+        if renewed.until.is_some_and(|until| at > until) || renewed.is_stopped() {
             return;
         }
-        let mut queue = self.queue();
-        let mut place = renewed.place.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*place, Place::Stopped) {
-            return;
-        }
-        queue.next_id += 1;
-        let at = (at, queue.next_id);
-        *place = Place::Queued(at);
-        drop(place);
-        let first = queue.due.first_key_value().is_none_or(|(first, _)| at < *first);
-        queue.due.insert(at, renewed);
-        if first {
-            self.changed.notify_one();
-        }
+        let place = renewed.place.clone();
+        self.queue.put(at, renewed, |ticket| {
+            let mut place = locked(&place);
+            if matches!(*place, Place::UnderWay) {
+                *place = Place::Queued(ticket);
+            }
+        });
     }
 
     /// The next lease that is due, earliest first.
     pub(super) fn pop(&self) -> Option<Renewed> {
-        let mut queue = self.queue();
-        let first = queue.due.first_entry().filter(|first| first.key().0 <= Instant::now())?;
-        let renewed = first.remove();
-        *renewed.place.lock().unwrap_or_else(PoisonError::into_inner) = Place::UnderWay;
-        Some(renewed)
-    }
-
-    /// Waits until a lease is due.
-    pub(super) async fn due(&self) {
         loop {
-            let first = self.queue().due.first_key_value().map(|((at, _), _)| *at);
-            match first {
-                Some(at) if at <= Instant::now() => return,
-                Some(at) => tokio::select! {
-                    biased;
-                    () = self.changed.notified() => {}
-                    () = sleep_until(at) => {}
-                },
-                None => self.changed.notified().await,
+            let renewed = self.queue.pop_due()?;
+            let mut place = locked(&renewed.place);
+            if !matches!(*place, Place::Stopped) {
+                *place = Place::UnderWay;
+                drop(place);
+                return Some(renewed);
             }
         }
+    }
+}
+
+impl Renewed {
+    fn is_stopped(&self) -> bool {
+        matches!(*locked(&self.place), Place::Stopped)
     }
 }
 
 impl Core {
     /// Sends one renewal and queues the next.
     pub(super) async fn renew(&self, renewed: Renewed) {
-        let held = &renewed.held;
+        let held = renewed.held.clone();
         if held.remaining().is_zero() {
             return;
         }
         // Before the call and so before the send: the boot clock's count is a little on the careful side.
         let boot_at = self.sources.boot_now();
-        held.may_live_until(self.window(held.attempt(), Instant::now() + self.call_timeout, None).engine_until);
+        held.may_live_until(
+            self.window(held.attempt(), Instant::now() + self.call_timeout, None).engine_until,
+        );
+        let mut next = Next { core: self, renewed: Some(renewed) };
         match self.store.renew(held.attempt()).await {
             Ok(Renewal::Extended { sent_at }) => {
-                if held.extend(self.window(held.attempt(), sent_at, boot_at)) {
-                    let next = sent_at + renewed.every;
-                    self.renewals.put(renewed, next);
+                let renewed = next.renewed.take();
+                if let Some(renewed) =
+                    renewed.filter(|_| held.extend(self.window(held.attempt(), sent_at, boot_at)))
+                {
+                    let at = sent_at + renewed.every;
+                    self.renewals.put(renewed, at);
                 }
             }
             Ok(Renewal::Lost) => {
+                next.renewed = None;
                 tracing::warn!(key = %held.on(), "lease lost: the engine no longer has it under this token");
                 held.end(Loss::TakenOver);
-                self.lines.ended(held);
+                self.lines.ended(&held);
             }
-            Err(error) => {
-                // The old deadline counts; there is time for some more tries until then.
-                tracing::warn!(key = %held.on(), %error, "a renewal failed");
-                let pause = (held.remaining() / 4).clamp(SHORTEST_PAUSE, renewed.every.max(SHORTEST_PAUSE));
-                let next = Instant::now() + pause;
-                self.renewals.put(renewed, next);
-            }
+            // The old deadline counts; there is time for some more tries until then.
+            Err(error) => tracing::warn!(key = %held.on(), %error, "a renewal failed"),
+        }
+    }
+}
+
+/// A renewal that was not answered, because it failed, its runtime ended or the store panicked: it is tried again soon.
+struct Next<'a> {
+    core: &'a Core,
+    renewed: Option<Renewed>,
+}
+
+impl Drop for Next<'_> {
+    fn drop(&mut self) {
+        if let Some(renewed) = self.renewed.take() {
+            let pause =
+                (renewed.held.remaining() / 4).clamp(SHORTEST_PAUSE, renewed.every.max(SHORTEST_PAUSE));
+            let at = Instant::now() + pause;
+            self.core.renewals.put(renewed, at);
         }
     }
 }

@@ -7,6 +7,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::lease::Token;
 use crate::store::{Denial, Wakeups};
 
+/// As good as never.
+const FAR: Duration = Duration::from_secs(86_400 * 365);
 /// Two sightings of one lease's end that lie closer than this are the same end.
 const SAME_END: Duration = Duration::from_millis(10);
 
@@ -44,7 +46,8 @@ impl Schedule {
         self.wakeups.get_or_insert_with(subscribe);
         self.holder = denial.holder.as_ref().map(|holder| holder.token().clone());
         // One millisecond more, because engines round the time left down.
-        let end = denial.retry_after.map(|left| Instant::now() + left + Duration::from_millis(1));
+        let end =
+            denial.retry_after.and_then(|left| Instant::now().checked_add(left + Duration::from_millis(1)));
         self.holder_end = end.filter(|end| match (&self.asked_end, &self.holder) {
             (Some((asked, at)), Some(holder)) if asked == holder => *end > *at + SAME_END,
             _ => true,
@@ -53,7 +56,9 @@ impl Schedule {
 
     /// The call failed; the next one comes after `pause`.
     pub(super) fn failed(&mut self, pause: Duration) {
-        self.next_poll = Some(Instant::now() + pause);
+        let now = Instant::now();
+        // A pause that is out of range is one that does not end.
+        self.next_poll = Some(now.checked_add(pause).unwrap_or_else(|| now + FAR));
     }
 
     /// Waits until it is time to ask.

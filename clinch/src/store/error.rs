@@ -124,6 +124,11 @@ impl StoreError {
         self.kind
     }
 
+    /// The engine's own error, where there is one.
+    pub fn cause(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+    }
+
     /// Whether it took effect.
     pub const fn effect(&self) -> Effect {
         self.effect
@@ -147,7 +152,8 @@ impl fmt::Display for StoreError {
 }
 
 impl Error for StoreError {
+    /// What lies behind the [`cause`](Self::cause), whose own text is part of this error's.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+        self.cause().and_then(Error::source)
     }
 }

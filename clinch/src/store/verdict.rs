@@ -42,6 +42,16 @@ pub struct Denial {
     pub retry_after: Option<Duration>,
 }
 
+impl Denial {
+    /// The same denial, looked at later.
+    #[must_use]
+    pub(crate) fn aged(mut self, by: Duration) -> Self {
+        self.retry_after = self.retry_after.map(|left| left.saturating_sub(by).max(Duration::from_millis(1)));
+        self.holder = self.holder.map(|holder| holder.aged(by));
+        self
+    }
+}
+
 /// The answer to a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -16,7 +16,7 @@ use crate::store::{Store, StoreFuture};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// What engine keys begin with; checked by [`check_prefix`].
+    /// What engine keys begin with: at most 128 bytes without control characters, blanks and braces; may be empty.
     pub prefix: String,
     /// The time limit of every call.
     pub call_timeout: Duration,
@@ -40,6 +40,25 @@ impl Default for StoreOptions {
             tls_root_certificates: None,
             runtime: None,
         }
+    }
+}
+
+impl StoreOptions {
+    /// Checks everything that can be wrong; engines call it before they connect.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] naming the field and what it accepts.
+    pub fn check(&self) -> Result<(), Error> {
+        for (field, value) in [("call_timeout", self.call_timeout), ("connect_timeout", self.connect_timeout)]
+        {
+            if value < Duration::from_millis(1) || value > Duration::from_secs(3600) {
+                return Err(Error::option(field, &format!("{value:?}"), "accepted is 1 ms to 1 h"));
+            }
+        }
+        if !(1..=100_000).contains(&self.max_in_flight) {
+            return Err(Error::option("max_in_flight", &self.max_in_flight, "accepted is 1 to 100000"));
+        }
+        check_prefix(&self.prefix)
     }
 }
 
@@ -68,7 +87,7 @@ const ABSENT: &[(&str, &str)] = &[
 
 /// Connects to the engine that `url` names.
 pub(crate) async fn connect(url: &str, options: &StoreOptions) -> Result<Arc<dyn Store>, Error> {
-    check_prefix(&options.prefix)?;
+    options.check()?;
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     if let Some((_, connect)) = SCHEMES.iter().find(|(name, _)| *name == scheme) {
         return connect(url, options).await.map_err(|source| match source.kind() {
@@ -90,7 +109,7 @@ pub(crate) async fn connect(url: &str, options: &StoreOptions) -> Result<Arc<dyn
     Err(Error::InvalidUrl { url: without_password(url), reason })
 }
 
-/// Checks a key prefix: no control characters, no braces, at most 128 bytes; it may be empty.
+/// Checks what engine keys begin with: at most 128 bytes without control characters, blanks and braces; may be empty.
 ///
 /// # Errors
 /// [`Error::InvalidOption`] naming the prefix.
@@ -114,16 +133,30 @@ pub fn without_password(url: &str) -> String {
         // Not an address at all; it may be a password pasted by mistake.
         return url.split_once(':').map_or_else(|| "…".to_owned(), |(scheme, _)| format!("{scheme}:…"));
     };
-    // The last `@` ends the credentials: a password may hold an unescaped one, a host may not. A `?` part may hold
-    // credentials too (unix sockets).
-    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?…"));
-    match rest.rsplit_once('@') {
-        Some((credentials, host)) => {
+    // The last `@` ends the credentials, whatever stands before it: a password may hold any sign, a host may not.
+    let (credentials, host) =
+        rest.rsplit_once('@').map_or((None, rest), |(credentials, host)| (Some(credentials), host));
+    // A query may hold credentials too (unix sockets).
+    let (host, query) = match host.find(['?', '#']) {
+        Some(at) => (&host[..at], "?…"),
+        None => (host, ""),
+    };
+    match credentials {
+        Some(credentials) => {
             let user = credentials.split_once(':').map_or("", |(user, _)| user);
             format!("{scheme}://{user}:***@{host}{query}")
         }
-        None => format!("{scheme}://{rest}{query}"),
+        // What stands where a port should be may be a password whose `@` was forgotten.
+        None if is_address(host) => format!("{scheme}://{host}{query}"),
+        None => format!("{scheme}://…"),
     }
+}
+
+/// Whether what stands before a path is a host, with a number as its port if it has one.
+fn is_address(host: &str) -> bool {
+    let authority = host.split('/').next().unwrap_or_default();
+    let port = authority.rsplit_once(']').map_or(authority, |(_, after)| after).split_once(':');
+    port.is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -138,6 +171,10 @@ mod tests {
             ("redis://u:se@cr/et@h:1/0", "redis://u:***@h:1/0"),
             ("redis://secret@h", "redis://:***@h"),
             ("redis+unix:///run/r.sock?pass=secret", "redis+unix:///run/r.sock?…"),
+            ("redis://:secret?@h:1", "redis://:***@h:1"),
+            ("redis://:secret#@h:1/0?x=secret", "redis://:***@h:1/0?…"),
+            ("redis://u:secret/0", "redis://…"),
+            ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
             ("secret", "…"),
             ("ftp:secret", "ftp:…"),
         ] {

@@ -8,7 +8,7 @@ use clinch_testkit::server::RedisServer;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-use crate::common::{Bench, LONG, TTL, both};
+use crate::common::{Bench, LONG, TTL, both, list_all};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -108,7 +108,7 @@ fn kind(error: &Error) -> ErrorKind {
     let text = format!("{error} {error:?}");
     assert!(!text.contains("secret"), "no password in errors: {text}");
     match error {
-        Error::Engine { source, .. } => source.kind(),
+        Error::Engine { cause: source, .. } => source.kind(),
         other => panic!("{other}"),
     }
 }
@@ -167,7 +167,9 @@ async fn a_key_of_another_type_is_reported_and_not_touched() {
     assert!(!error.is_retryable());
     let error = manager.lock("list", LockOptions::new(TTL).wait(LONG)).await.unwrap_err();
     assert_eq!(kind(&error), ErrorKind::WrongType, "not waited for: {error}");
-    assert!(manager.inspect("list").await.unwrap().is_empty());
+    let error = manager.inspect("list").await.unwrap_err();
+    assert_eq!(kind(&error), ErrorKind::WrongType, "{error}");
+    assert!(list_all(&manager).await.is_empty());
     assert_eq!(bench.server.command(&["LLEN", "clinch:lock:list"]).int(), Some(1));
 
     // It becomes one while the lock is held: the release leaves it alone.

@@ -50,7 +50,7 @@ async fn a_user_without_rights_is_told_so() {
     let server = RedisServer::builder().acl_user("app", "on >secret ~other:* &* +@all").start();
     let manager = LockManager::connect(&server.url_with(0, Some("app"), Some("secret"))).await.unwrap();
     match manager.try_lock("k", crate::common::TTL).await {
-        Err(Error::Engine { source, .. }) => assert_eq!(source.kind(), ErrorKind::Auth, "{source}"),
+        Err(Error::Engine { cause: source, .. }) => assert_eq!(source.kind(), ErrorKind::Auth, "{source}"),
         other => panic!("{other:?}"),
     }
     assert_eq!(server.keys("*"), Vec::<String>::new());
@@ -80,7 +80,9 @@ async fn tls_is_verified() {
     assert!(guard.release().await.unwrap());
 
     match LockManager::connect(&server.tls_url()).await {
-        Err(Error::Engine { source, .. }) => assert_eq!(source.kind(), ErrorKind::Unavailable, "{source}"),
+        Err(Error::Engine { cause: source, .. }) => {
+            assert_eq!(source.kind(), ErrorKind::Unavailable, "{source}");
+        }
         other => panic!("an unknown authority must be refused: {other:?}"),
     }
     let garbage =

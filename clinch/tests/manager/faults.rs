@@ -99,7 +99,7 @@ async fn a_grant_that_lands_after_the_time_out_is_released() {
     bench.strike(Step::Acquire, Action::HoldRequest);
 
     let error = manager.try_lock("k", TTL).await.unwrap_err();
-    let Error::Engine { source, .. } = &error else { panic!("{error}") };
+    let Error::Engine { cause: source, .. } = &error else { panic!("{error}") };
     assert_eq!((source.kind(), source.effect()), (ErrorKind::Timeout, Effect::Unknown));
     assert_eq!(bench.value("k"), None, "the request is still on its way");
 
@@ -224,7 +224,7 @@ async fn in_a_black_hole_every_call_keeps_its_deadline() {
 
     // Each ends by itself: the outer limit only stops a test that would hang.
     let kind = |error: &Error| match error {
-        Error::Engine { source, .. } => source.kind(),
+        Error::Engine { cause: source, .. } => source.kind(),
         other => panic!("{other}"),
     };
     let error = timeout(LONG, manager.try_lock("k", TTL)).await.unwrap().unwrap_err();

@@ -201,7 +201,7 @@ async fn an_attempt_tells_its_outcomes_apart() {
     bench.free("k").await;
     bench.server.kill();
     match manager.attempt("k", TTL).await.unwrap() {
-        Outcome::EngineFailed(Error::Engine { key, source, .. }) => {
+        Outcome::EngineFailed(Error::Engine { key, cause: source, .. }) => {
             assert_eq!(key.unwrap().as_str(), "k");
             assert!(source.is_retryable());
         }

@@ -15,7 +15,7 @@ use crate::common::{Bench, LONG, Step, TTL, eventually, take, waiting};
 
 fn kind(error: &Error) -> (ErrorKind, Effect) {
     match error {
-        Error::Engine { source, .. } => (source.kind(), source.effect()),
+        Error::Engine { cause: source, .. } => (source.kind(), source.effect()),
         other => panic!("{other}"),
     }
 }

@@ -5,12 +5,13 @@
 //! waiters stand in a line of which only the head asks. Every future that has a seat here gives it up when it is
 //! dropped, and a role that is dropped is handed on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::held::{Held, Standing};
 use super::release::Releases;
@@ -23,6 +24,8 @@ mod seats;
 pub(super) use seats::{LineSeat, Ride, Rider, Role};
 
 const SHARDS: usize = 32;
+/// A map that is larger than this and nearly empty is shrunk.
+const LARGE: usize = 256;
 /// How many revocations are remembered during one call; nobody revokes more by hand.
 const MOST_REVOKED: usize = 64;
 
@@ -46,14 +49,15 @@ struct Slot {
     orphan: Option<(Flight, Shape)>,
     /// Tries that came after the call in flight was sent.
     tries: VecDeque<Arc<Seat>>,
-    /// Waiters, first come first served.
-    line: VecDeque<Arc<Seat>>,
+    /// Waiters by the number with which they came, first come first served.
+    line: BTreeMap<u64, Arc<Seat>>,
+    next_number: u64,
     /// A local lease ended since the head asked last.
     freed: bool,
     /// What the head knows, while no head has it.
     schedule: Option<Schedule>,
-    /// The engine's last denial.
-    denial: Option<Denial>,
+    /// The engine's last denial, and when it came.
+    denial: Option<(Denial, Instant)>,
     /// Revocations that came while the role was taken: one may be of the very grant whose answer is on its way.
     revoked: Vec<Token>,
 }
@@ -74,7 +78,14 @@ pub(super) struct Flight {
     /// Whether the outcome of one of its acquires is unknown.
     pub(super) doubtful: bool,
     /// Since when revocations were heard before its first send.
-    pub(super) heard_since: u64,
+    pub(super) heard_since: Option<u64>,
+}
+
+impl Flight {
+    /// Whether enough of its validity is left to go on with it.
+    fn is_worth_adopting(&self) -> bool {
+        self.attempt.sent_at().is_some_and(|sent_at| sent_at.elapsed() < self.attempt.ttl() / 2)
+    }
 }
 
 /// One who waits.
@@ -145,6 +156,11 @@ impl Lines {
                 let value = step(slot);
                 if slot.is_idle() {
                     shard.remove(on);
+                    if shard.capacity() > LARGE && shard.len() * 8 < shard.capacity() {
+                        // What a burst needed is given back.
+                        let keep = shard.len() * 2;
+                        shard.shrink_to(keep);
+                    }
                 }
                 value
             }
@@ -167,7 +183,7 @@ impl Lines {
                 Some((held, _)) => return Entry::Releasing(held),
                 None => {}
             }
-            if slot.asking || slot.head().is_some() {
+            if slot.asking || !slot.line.is_empty() {
                 let seat = Seat::new(shape);
                 slot.tries.push_back(seat.clone());
                 if !slot.asking {
@@ -184,8 +200,12 @@ impl Lines {
     /// A waiter comes.
     pub(super) fn join<'a>(&'a self, on: &'a ClaimKey, shape: &Shape) -> LineSeat<'a> {
         let seat = Seat::new(shape);
-        self.with_slot(on, |slot| slot.line.push_back(seat.clone()));
-        LineSeat::new(self, on, seat)
+        let number = self.with_slot(on, |slot| {
+            slot.next_number += 1;
+            slot.line.insert(slot.next_number, seat.clone());
+            slot.next_number
+        });
+        LineSeat::new(self, on, seat, number)
     }
 
     /// The lease was given back, or lost: the key may be free.
@@ -193,7 +213,8 @@ impl Lines {
         self.with_slot(held.on(), |slot| {
             if slot.held.as_ref().is_some_and(|here| Arc::ptr_eq(here, held)) {
                 slot.held = None;
-                slot.freed = true;
+                // An attempt that was only taken back is no news for the head: it goes by its schedule.
+                slot.freed |= held.was_handed_out();
                 slot.hand_on(&self.releases);
             }
         });
@@ -214,7 +235,9 @@ impl Lines {
         self.with_slot(on, |slot| match slot.local() {
             Some((held, Standing::Valid)) => Some(local_denial(&held)),
             Some(_) => None,
-            None => Some(slot.denial.clone().unwrap_or_default()),
+            None => {
+                Some(slot.denial.clone().map(|(denial, at)| denial.aged(at.elapsed())).unwrap_or_default())
+            }
         })
     }
 
@@ -246,22 +269,19 @@ impl Slot {
         match held.standing() {
             Standing::Over => {
                 self.held = None;
-                self.freed = true;
+                self.freed |= held.was_handed_out();
                 None
             }
             standing => Some((held, standing)),
         }
     }
 
-    /// The first of the line that is still there.
-    fn head(&mut self) -> Option<Arc<Seat>> {
-        while self.line.front()?.is_gone() {
-            self.line.pop_front();
-        }
-        self.line.front().cloned()
+    /// The first of the line.
+    fn head(&self) -> Option<&Arc<Seat>> {
+        self.line.first_key_value().map(|(_, seat)| seat)
     }
 
-    fn call_head(&mut self) {
+    fn call_head(&self) {
         if let Some(head) = self.head() {
             head.called.notify_one();
         }
@@ -286,10 +306,10 @@ impl Slot {
         while self.tries.front().is_some_and(|seat| seat.is_gone()) {
             self.tries.pop_front();
         }
-        let head = self.head();
-        let next = head.as_ref().or(self.tries.front());
+        let next = self.head().or(self.tries.front());
+        let heir = next.map(|seat| seat.shape.clone());
         if let Some((orphan, shape)) = self.orphan.take() {
-            if next.is_some_and(|seat| seat.shape == shape) {
+            if heir.is_some_and(|heir| heir == shape) && orphan.is_worth_adopting() {
                 self.orphan = Some((orphan, shape));
             } else {
                 // It must be out of the way before somebody else asks, or dies with nobody left to ask.
@@ -297,7 +317,7 @@ impl Slot {
                 return;
             }
         }
-        if head.is_some() {
+        if !self.line.is_empty() {
             self.call_head();
         } else if let Some(seat) = self.tries.pop_front() {
             self.asking = true;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::{Answer, Flight, HeadTurn, Lines, Seat, Shape, Turn, local_denial};
 use crate::lease::ClaimKey;
 use crate::manager::held::Held;
@@ -42,6 +44,20 @@ impl<'a> Rider<'a> {
     }
 }
 
+impl<'a> Rider<'a> {
+    /// Takes the role, if nobody has it and nothing local stands in the way.
+    pub(in crate::manager) fn overtake(&self) -> Option<Role<'a>> {
+        self.lines.with_slot(self.on, |slot| {
+            if slot.asking || slot.local().is_some() || !matches!(*self.seat.turn(), Turn::Waiting) {
+                return None;
+            }
+            slot.asking = true;
+            slot.tries.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
+            Some(Role::new(self.lines, self.on, self.seat.shape.clone()))
+        })
+    }
+}
+
 impl Drop for Rider<'_> {
     fn drop(&mut self) {
         self.lines.with_slot(self.on, |slot| {
@@ -62,19 +78,20 @@ pub(in crate::manager) struct LineSeat<'a> {
     lines: &'a Lines,
     on: &'a ClaimKey,
     seat: Arc<Seat>,
+    number: u64,
     /// The head's knowledge of when to ask; passed from head to head.
     schedule: Option<Schedule>,
 }
 
 impl<'a> LineSeat<'a> {
-    pub(super) fn new(lines: &'a Lines, on: &'a ClaimKey, seat: Arc<Seat>) -> Self {
-        Self { lines, on, seat, schedule: None }
+    pub(super) fn new(lines: &'a Lines, on: &'a ClaimKey, seat: Arc<Seat>, number: u64) -> Self {
+        Self { lines, on, seat, number, schedule: None }
     }
 
     /// Looks whether this is the head, and what the head is to do.
     pub(in crate::manager) fn turn(&mut self) -> HeadTurn<'a> {
         self.lines.with_slot(self.on, |slot| {
-            if !slot.head().is_some_and(|head| Arc::ptr_eq(&head, &self.seat)) {
+            if !slot.head().is_some_and(|head| Arc::ptr_eq(head, &self.seat)) {
                 return HeadTurn::NotHead;
             }
             let schedule = self.schedule.get_or_insert_with(|| slot.schedule.take().unwrap_or_default());
@@ -115,12 +132,15 @@ impl<'a> LineSeat<'a> {
 
 impl Drop for LineSeat<'_> {
     fn drop(&mut self) {
-        self.lines.with_slot(self.on, |slot| {
-            *self.seat.turn() = Turn::Gone;
-            if slot.head().is_some() && self.schedule.is_some() {
+        // What is forgotten with the last of the line is dropped outside the lock: it ends a subscription.
+        let _forgotten = self.lines.with_slot(self.on, |slot| {
+            slot.line.remove(&self.number);
+            if self.schedule.is_some() {
                 slot.schedule = self.schedule.take();
             }
+            let forgotten = if slot.line.is_empty() { slot.schedule.take() } else { None };
             slot.hand_on(&self.lines.releases);
+            forgotten
         });
     }
 }
@@ -166,8 +186,9 @@ impl<'a> Role<'a> {
 
     /// The call was denied.
     pub(in crate::manager) fn denied(mut self, denial: &Denial) {
-        self.lines.with_slot(self.on, |slot| slot.denial = Some(denial.clone()));
-        if let Some(flight) = self.flight.take().filter(|flight| flight.doubtful) {
+        self.lines.with_slot(self.on, |slot| slot.denial = Some((denial.clone(), Instant::now())));
+        let settled = |flight: &Flight| !flight.doubtful && flight.attempt.route().is_answered();
+        if let Some(flight) = self.flight.take().filter(|flight| !settled(flight)) {
             // An earlier acquire may still arrive, once the holder has gone. Nobody has to wait for that.
             self.lines.releases.push(Arc::new(Held::to_take_back(flight.attempt)));
         }

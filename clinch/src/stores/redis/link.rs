@@ -12,8 +12,9 @@ use futures_util::future::Shared;
 use rand::RngExt;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult, Value};
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::error::{broke, nonsense, not_connected, refused};
 use super::scripts::Call;
@@ -66,7 +67,30 @@ struct State {
     connecting: Option<Connecting>,
     /// Failures in a row, for the pause before the next try.
     failures: u32,
+    /// No try before this.
+    retry_at: Option<Instant>,
     closed: bool,
+}
+
+impl State {
+    /// A try to connect has come to its end.
+    fn made(&mut self, made: &Result<Arc<Connection>, StoreError>) {
+        self.connecting = None;
+        match made {
+            Ok(connection) => {
+                (self.failures, self.retry_at) = (0, None);
+                self.current = Some(connection.clone()).filter(|_| !self.closed);
+            }
+            Err(_) => {
+                self.failures = self.failures.saturating_add(1);
+                self.retry_at = Some(Instant::now() + pause_after(self.failures));
+            }
+        }
+    }
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The way to one Redis server.
@@ -74,8 +98,20 @@ pub(super) struct Link {
     client: Client,
     options: StoreOptions,
     shown: String,
+    /// Places for calls in flight.
     places: Semaphore,
-    state: Mutex<State>,
+    /// How many of them may be taken by what is not upkeep of a lease.
+    for_others: Semaphore,
+    state: Arc<Mutex<State>>,
+}
+
+/// What a call is for. Renewals and releases always find a place; whoever wants something new waits his turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Renewing and releasing.
+    Upkeep,
+    /// Everything else.
+    Other,
 }
 
 impl fmt::Debug for Link {
@@ -87,8 +123,10 @@ impl fmt::Debug for Link {
 impl Link {
     /// `shown` is the address as it may be printed.
     pub(super) fn new(client: Client, options: StoreOptions, shown: String) -> Self {
-        let places = Semaphore::new(options.max_in_flight);
-        Self { client, options, shown, places, state: Mutex::default() }
+        let most = options.max_in_flight;
+        let kept = if most < 2 { 0 } else { (most / 8).max(1) };
+        let (places, for_others) = (Semaphore::new(most), Semaphore::new(most - kept));
+        Self { client, options, shown, places, for_others, state: Arc::default() }
     }
 
     pub(super) const fn client(&self) -> &Client {
@@ -100,7 +138,7 @@ impl Link {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     pub(super) fn close(&self) {
@@ -121,39 +159,33 @@ impl Link {
                 Some(current) if !current.is_broken() => return Ok(current.clone()),
                 _ => state.current = None,
             }
-            let failures = state.failures;
-            state.connecting.get_or_insert_with(|| self.connect(failures).shared()).clone()
+            let retry_at = state.retry_at;
+            state.connecting.get_or_insert_with(|| self.connect(retry_at).shared()).clone()
         };
         let result = connecting.clone().await;
+        // Usually the task has put it away; not if its runtime ended.
         let mut state = self.state();
-        // The first of those who waited puts it away.
         if state.connecting.as_ref().is_some_and(|other| other.ptr_eq(&connecting)) {
             state.connecting = None;
-            match &result {
-                Ok(connection) => {
-                    state.failures = 0;
-                    state.current = Some(connection.clone());
-                }
-                Err(_) => state.failures = state.failures.saturating_add(1),
-            }
         }
         result
     }
 
-    /// Makes a connection, after a pause that grows with the failures before it.
+    /// Makes a connection, not before `retry_at`, in a task of its own: it goes on when those who wait for it give up,
+    /// and fails cleanly when its runtime ends.
     fn connect(
         &self,
-        failures: u32,
+        retry_at: Option<Instant>,
     ) -> Pin<Box<dyn Future<Output = Result<Arc<Connection>, StoreError>> + Send>> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(self.options.max_in_flight);
         let (client, shown, limit) = (self.client.clone(), self.shown.clone(), self.options.connect_timeout);
-        let runtime = self.options.runtime.clone();
+        let (runtime, state) = (self.options.runtime.clone(), self.state.clone());
         let connect = async move {
-            if failures > 0 {
-                sleep(pause_after(failures)).await;
+            if let Some(at) = retry_at {
+                sleep_until(at).await;
             }
             let making = async {
                 let mut redis = client.get_multiplexed_async_connection_with_config(&config).await?;
@@ -161,7 +193,7 @@ impl Link {
                 redis::cmd("PING").exec_async(&mut redis).await?;
                 RedisResult::Ok(redis)
             };
-            match timeout(limit, making).await {
+            let made = match timeout(limit, making).await {
                 Ok(Ok(redis)) => {
                     let since = Instant::now();
                     let (broken, last_answer) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -172,60 +204,84 @@ impl Link {
                     let message = format!("no connection to Redis at {shown} within {limit:?}");
                     Err(StoreError::not_applied(ErrorKind::Unavailable, message))
                 }
-            }
+            };
+            locked(&state).made(&made);
+            made
         };
-        match runtime {
-            // The connection is driven by the runtime on which it is made.
-            Some(runtime) => Box::pin(async move {
-                runtime.spawn(connect).await.unwrap_or_else(|error| {
-                    let message = format!("the manager's own runtime has ended: {error}");
-                    Err(StoreError::not_applied(ErrorKind::Unavailable, message))
-                })
-            }),
-            None => Box::pin(connect),
-        }
+        // The connection is driven by the runtime on which it is made.
+        let task = runtime.or_else(|| Handle::try_current().ok()).map(|runtime| runtime.spawn(connect));
+        Box::pin(async move {
+            let ended = |reason: &str| {
+                let message = format!("no connection to Redis: {reason}");
+                Err(StoreError::not_applied(ErrorKind::Unavailable, message))
+            };
+            match task {
+                Some(task) => {
+                    task.await.unwrap_or_else(|_| ended("the runtime that was making it has ended"))
+                }
+                None => ended("there is no tokio runtime here"),
+            }
+        })
     }
 
     /// Runs a script. `over` picks the connection where it matters; `sending` is told which one it is, just before the
     /// first byte goes out.
     pub(super) async fn run<T: FromRedisValue>(
         &self,
+        purpose: Purpose,
         call: &Call,
         over: Option<Arc<Connection>>,
         sending: impl FnOnce(&Arc<Connection>),
     ) -> Result<T, StoreError> {
-        self.exchange(Request::Script(call), over, sending).await
+        self.exchange(purpose, Request::Script(call), over, sending).await
     }
 
-    /// Runs one command.
+    /// Runs a script that only reads.
+    pub(super) async fn read<T: FromRedisValue>(&self, call: &Call) -> Result<T, StoreError> {
+        self.read_request(Request::Script(call)).await
+    }
+
+    /// Runs a command that only reads.
     pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
-        self.exchange(Request::Command(command), None, |_| {}).await
+        self.read_request(Request::Command(command)).await
+    }
+
+    /// Once more where the connection had died, perhaps long ago: reading twice does no harm.
+    async fn read_request<T: FromRedisValue>(&self, request: Request<'_>) -> Result<T, StoreError> {
+        match self.exchange(Purpose::Other, request, None, |_| {}).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                self.exchange(Purpose::Other, request, None, |_| {}).await
+            }
+            answer => answer,
+        }
     }
 
     async fn exchange<T: FromRedisValue>(
         &self,
+        purpose: Purpose,
         request: Request<'_>,
         over: Option<Arc<Connection>>,
         sending: impl FnOnce(&Arc<Connection>),
     ) -> Result<T, StoreError> {
         let limit = self.options.call_timeout;
-        let Ok(place) = timeout(limit, self.places.acquire()).await else {
+        let Ok(place) = timeout(limit, self.place(purpose)).await else {
             let message = format!(
                 "all {} places for calls in flight stayed taken for {limit:?}; raise `max_in_flight` or send less",
                 self.options.max_in_flight
             );
             return Err(StoreError::not_applied(ErrorKind::Overloaded, message));
         };
+        let deadline = Instant::now() + limit;
         let connection = match over {
             Some(connection) => connection,
-            None => timeout(limit, self.connection()).await.unwrap_or_else(|_| {
+            None => timeout_at(deadline, self.connection()).await.unwrap_or_else(|_| {
                 let message = format!("no connection to Redis at {} within {limit:?}", self.shown);
                 Err(StoreError::not_applied(ErrorKind::Unavailable, message))
             })?,
         };
         sending(&connection);
         let sent_at = Instant::now();
-        let answer = timeout(limit, request.send(connection.redis.clone())).await;
+        let answer = timeout_at(deadline, request.send(connection.redis.clone())).await;
         drop(place);
         match answer {
             Ok(Ok(value)) => {
@@ -258,6 +314,16 @@ impl Link {
         }
     }
 
+    /// Waits for a place. Whoever wants something new first needs one of the places that he may take at all.
+    async fn place(&self, purpose: Purpose) -> (Option<SemaphorePermit<'_>>, Option<SemaphorePermit<'_>>) {
+        let other = match purpose {
+            // The semaphores are never closed.
+            Purpose::Other => self.for_others.acquire().await.ok(),
+            Purpose::Upkeep => None,
+        };
+        (other, self.places.acquire().await.ok())
+    }
+
     /// Later calls go over another connection.
     fn drop_connection(&self, connection: &Arc<Connection>) {
         let mut state = self.state();
@@ -268,6 +334,7 @@ impl Link {
 }
 
 /// What is sent.
+#[derive(Clone, Copy)]
 enum Request<'a> {
     Script(&'a Call),
     Command(&'a Cmd),

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use self::error::nonsense;
 use self::keys::Names;
-use self::link::{Connection, Link};
+use self::link::{Connection, Link, Purpose};
 use self::wake::Wake;
 use super::{StoreOptions, without_password};
 use crate::lease::{Attempt, Claim, ClaimKey, Holder, Mode, Token};
@@ -60,6 +60,7 @@ impl RedisStore {
     /// # Cancel safety
     /// Safe: nothing is left behind when the future is dropped.
     pub async fn connect(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
+        options.check().map_err(|error| StoreError::not_applied(ErrorKind::Config, error.to_string()))?;
         let link = Arc::new(Link::new(client(url, options)?, options.clone(), without_password(url)));
         link.connection().await?;
         refuse_replica(&link).await?;
@@ -95,8 +96,10 @@ fn client(url: &str, options: &StoreOptions) -> Result<Client, StoreError> {
         return Err(config("a `#` part is not accepted; certificates are always verified".to_owned()));
     }
     let info = url.into_connection_info().map_err(|error| {
+        let text = error.to_string();
+        let reason = text.split(" - ").next().unwrap_or_default();
         config(format!(
-            "{error}; accepted is `redis://[user:password@]host[:port][/database]`, `rediss://…` and \
+            "{reason}; accepted is `redis://[user:password@]host[:port][/database]`, `rediss://…` and \
              `redis+unix:///path/to/socket[?db=…&user=…&pass=…]`"
         ))
     })?;
@@ -169,7 +172,7 @@ impl Store for RedisStore {
                 call = call.key(self.names.key(claim.on())).arg(millis(claim.ttl()));
             }
             let mut over = None;
-            let answer = self.link.run(&call, None, |connection| {
+            let answer = self.link.run(Purpose::Other, &call, None, |connection| {
                 attempt.sending();
                 attempt.route().sending_over(connection);
                 over = Some(connection.clone());
@@ -202,7 +205,8 @@ impl Store for RedisStore {
                 call = call.key(self.names.key(claim.on())).arg(millis(claim.ttl()));
             }
             let mut sent_at = Instant::now();
-            let extended: bool = self.link.run(&call, None, |_| sent_at = Instant::now()).await?;
+            let extended: bool =
+                self.link.run(Purpose::Upkeep, &call, None, |_| sent_at = Instant::now()).await?;
             Ok(if extended { Renewal::Extended { sent_at } } else { Renewal::Lost })
         })
     }
@@ -219,7 +223,7 @@ impl Store for RedisStore {
                 |(connection, abandoned): &&(Arc<Connection>, bool)| !abandoned && !connection.is_broken();
             let over = unanswered.iter().rfind(usable).map(|(connection, _)| connection.clone());
             let conclusive = unanswered.is_empty() || (unanswered.len() == 1 && over.is_some());
-            let answer = self.link.run(&call, over.clone(), |_| {}).await;
+            let answer = self.link.run(Purpose::Upkeep, &call, over.clone(), |_| {}).await;
             match (&answer, over) {
                 (Ok(_), Some(connection)) => lease.route().answered_over(&connection),
                 // No answer in time: the next release goes over another one, which is not conclusive, and the one
@@ -261,7 +265,13 @@ impl Store for RedisStore {
         Box::pin(async move {
             let call = scripts::REVOKE.call().key(self.names.key(on)).arg(token.as_str());
             let call = call.arg(self.names.channel(on)).arg(self.names.revocations());
-            self.link.run(&call, None, |_| {}).await
+            match self.link.run(Purpose::Upkeep, &call, None, |_| {}).await {
+                // A connection that died while it was idle: once more, on a new one. By its token it does no harm.
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    self.link.run(Purpose::Upkeep, &call, None, |_| {}).await
+                }
+                answer => answer,
+            }
         })
     }
 
@@ -286,7 +296,7 @@ impl RedisStore {
             return Ok(Vec::new());
         }
         let call = on.iter().fold(scripts::INSPECT.call(), |call, on| call.key(self.names.key(on)));
-        let found: Vec<Vec<Value>> = self.link.run(&call, None, |_| {}).await?;
+        let found: Vec<Vec<Value>> = self.link.read(&call).await?;
         let mut holders = Vec::new();
         for (on, found) in on.into_iter().zip(found) {
             if !found.is_empty() {

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
-use redis::{Msg, RedisResult};
+use redis::{ErrorKind, Msg, RedisResult};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::keys::Names;
 use super::link::{Link, pause_after};
@@ -22,6 +22,8 @@ use crate::store::{Notice, Revocation, Revocations, Wakeups};
 
 /// A silent connection is pinged this often, so that a half-open one is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+/// A connection that lived this long was a good one: the next failure is a new one.
+const SETTLED: Duration = Duration::from_secs(1);
 /// How many revocations a slow listener may fall behind before it misses some.
 const REVOCATIONS: usize = 256;
 
@@ -201,10 +203,12 @@ async fn attend(running: Running) {
         match timeout(limit, wake.link.client().get_async_pubsub()).await {
             Ok(Ok(connection)) => {
                 let (sink, stream) = connection.split();
-                if listen(wake, sink, stream).await {
+                let since = Instant::now();
+                listen(wake, sink, stream).await;
+                wake.disconnected();
+                if since.elapsed() > SETTLED {
                     failures = 0;
                 }
-                wake.disconnected();
             }
             Ok(Err(error)) => tracing::debug!(%error, "no connection for wake-ups; waiters poll"),
             Err(_) => tracing::debug!("no connection for wake-ups in time; waiters poll"),
@@ -224,24 +228,24 @@ async fn closed(wake: &Wake) {
     }
 }
 
-/// Listens on one connection until it fails; says whether it ever worked.
-async fn listen(wake: &Wake, mut sink: PubSubSink, mut stream: PubSubStream) -> bool {
+/// Listens on one connection until it fails.
+async fn listen(wake: &Wake, mut sink: PubSubSink, mut stream: PubSubStream) {
     let limit = wake.link.options().call_timeout;
     let mut subscribed = BTreeSet::new();
-    let mut worked = false;
     while !wake.is_closed() {
         let (add, remove) = wake.differences(&subscribed);
         if !add.is_empty() {
-            if !done(timeout(limit, sink.subscribe(&add)).await) {
-                return worked;
+            match done(timeout(limit, sink.subscribe(&add)).await) {
+                Done::Yes => wake.confirm(&add),
+                // Without the right to subscribe nothing is pushed, and trying again and again would not help.
+                Done::Refused => {}
+                Done::No => return,
             }
-            worked = true;
-            wake.confirm(&add);
             subscribed.extend(add);
         }
         if !remove.is_empty() {
-            if !done(timeout(limit, sink.unsubscribe(&remove)).await) {
-                return worked;
+            if done(timeout(limit, sink.unsubscribe(&remove)).await) == Done::No {
+                return;
             }
             remove.iter().for_each(|name| {
                 subscribed.remove(name);
@@ -251,26 +255,38 @@ async fn listen(wake: &Wake, mut sink: PubSubSink, mut stream: PubSubStream) -> 
             biased;
             message = stream.next() => match message {
                 Some(message) => wake.dispatch(&message),
-                None => return worked,
+                None => return,
             },
             () = wake.changed.notified() => {}
             () = sleep(HEARTBEAT) => {
-                if !done(timeout(limit, sink.ping::<redis::Value>()).await) {
-                    return worked;
+                if done(timeout(limit, sink.ping::<redis::Value>()).await) != Done::Yes {
+                    return;
                 }
             }
         }
     }
-    worked
 }
 
-fn done<T, E>(answer: Result<RedisResult<T>, E>) -> bool {
+#[derive(Debug, PartialEq, Eq)]
+enum Done {
+    Yes,
+    /// The server refused; the connection is good.
+    Refused,
+    /// The connection failed, or did not answer in time.
+    No,
+}
+
+fn done<T, E>(answer: Result<RedisResult<T>, E>) -> Done {
     match answer {
-        Ok(Ok(_)) => true,
+        Ok(Ok(_)) => Done::Yes,
+        Ok(Err(error)) if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) => {
+            tracing::warn!(%error, "Redis refuses to push wake-ups; waiters poll (see the rights of the user to channels)");
+            Done::Refused
+        }
         Ok(Err(error)) => {
             tracing::debug!(%error, "the connection for wake-ups failed; waiters poll until it is back");
-            false
+            Done::No
         }
-        Err(_) => false,
+        Err(_) => Done::No,
     }
 }
