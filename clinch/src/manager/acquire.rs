@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::core::Core;
-use super::held::{Held, Telling};
+use super::held::{Held, Standing, Telling};
 use super::line::{Answer, Entry, Flight, HeadTurn, LineSeat, Ride, Rider, Role, Shape, local_denial};
 use super::options::LockOptions;
 use super::release::Releases;
@@ -131,14 +131,21 @@ impl Core {
     /// Stands in line; asks only as its head.
     async fn wait_in_line(&self, plan: &Plan) -> Reply {
         let deadline = Instant::now() + plan.options.wait;
+        // Whom nobody stands in the way of has the time of one call, however short the wait.
+        let grace = deadline + self.call_timeout;
         let mut seat = self.lines.join(&plan.on, &plan.shape);
         let mut last = None;
         loop {
             if self.closing.is_closed() {
                 return Reply::ShutDown;
             }
+            let turn = seat.turn();
+            let until = match &turn {
+                HeadTurn::Local(held) if last.is_none() && held.standing() == Standing::Releasing => grace,
+                _ => deadline,
+            };
             let event = async {
-                match seat.turn() {
+                match turn {
                     HeadTurn::NotHead | HeadTurn::Busy => seat.called().await,
                     HeadTurn::Idle => seat.called_or_due().await,
                     HeadTurn::Local(held) => {
@@ -156,25 +163,24 @@ impl Core {
             let role = tokio::select! {
                 biased;
                 role = event => role,
-                () = sleep_until(deadline) => return self.in_the_end(last, plan),
+                () = sleep_until(until) => return self.in_the_end(last, until == grace, plan),
                 () = self.closing.closed() => return Reply::ShutDown,
             };
             let Some(role) = role else { continue };
             seat.schedule().asking();
             let reply = if last.is_none() {
-                // The first call has its full time, however short the wait.
-                self.ask_until(Instant::now() + self.call_timeout, role, plan).await
+                self.ask_until((Instant::now() + self.call_timeout).min(grace), role, plan).await
             } else {
                 match timeout_at(deadline, self.ask(role, plan)).await {
                     Ok(reply) => reply,
-                    Err(_) => return self.in_the_end(last, plan),
+                    Err(_) => return self.in_the_end(last, false, plan),
                 }
             };
             if let Some(reply) = self.final_or_later(reply, plan, &mut seat, &mut last) {
                 return reply;
             }
             if Instant::now() >= deadline {
-                return self.in_the_end(last, plan);
+                return self.in_the_end(last, false, plan);
             }
         }
     }
@@ -208,18 +214,13 @@ impl Core {
     }
 
     /// The reply to a waiter whose time is over: what it was told last, or what is known to one that never came to ask.
-    fn in_the_end(&self, last: Option<(Reply, Instant)>, plan: &Plan) -> Reply {
+    fn in_the_end(&self, last: Option<(Reply, Instant)>, only_release: bool, plan: &Plan) -> Reply {
         match last {
-            Some((Reply::Denied(denial, cause), at)) => {
-                return Reply::Denied(denial.aged(at.elapsed()), cause);
-            }
-            Some((reply, _)) => return reply,
-            None => {}
-        }
-        match self.lines.denial(&plan.on) {
-            Some(denial) => Reply::Denied(denial, DeniedBy::Lock),
+            Some((Reply::Denied(denial, cause), at)) => Reply::Denied(denial.aged(at.elapsed()), cause),
+            Some((reply, _)) => reply,
             // The key may well be free: only the answer to this process's own release is missing.
-            None => Reply::Failed(no_answer(OWN_RELEASE)),
+            None if only_release => Reply::Failed(no_answer(OWN_RELEASE)),
+            None => Reply::Denied(self.lines.denial(&plan.on), DeniedBy::Lock),
         }
     }
 

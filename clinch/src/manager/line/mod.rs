@@ -230,14 +230,12 @@ impl Lines {
         })
     }
 
-    /// Why the key is denied to somebody who stood in its line; `None` if this process is giving it back.
-    pub(super) fn denial(&self, on: &ClaimKey) -> Option<Denial> {
+    /// Why the key is denied to somebody who stood in its line: by its holder, or by those who stood before.
+    pub(super) fn denial(&self, on: &ClaimKey) -> Denial {
         self.with_slot(on, |slot| match slot.local() {
-            Some((held, Standing::Valid)) => Some(local_denial(&held)),
-            Some(_) => None,
-            None => {
-                Some(slot.denial.clone().map(|(denial, at)| denial.aged(at.elapsed())).unwrap_or_default())
-            }
+            Some((held, Standing::Valid)) => local_denial(&held),
+            Some(_) => Denial::default(),
+            None => slot.denial.clone().map(|(denial, at)| denial.aged(at.elapsed())).unwrap_or_default(),
         })
     }
 
