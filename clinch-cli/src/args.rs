@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
-use clinch::{Key, KeyError};
+use clinch::{Key, KeyError, LockOptions};
 use humantime::format_duration;
 
 use crate::run::Job;
 
-/// The library's limits, which it does not name; a test compares.
-const TTL: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(24 * 3600)];
-const WAIT: [Duration; 2] = [Duration::ZERO, Duration::from_secs(366 * 86_400)];
-const LABEL_BYTES: usize = 64;
+const TTL: [Duration; 2] = [LockOptions::MIN_TTL, LockOptions::MAX_TTL];
+const WAIT: [Duration; 2] = [Duration::ZERO, LockOptions::MAX_WAIT];
+const LABEL_BYTES: usize = LockOptions::MAX_LABEL_BYTES;
 
 /// What to do, checked.
 #[derive(Debug)]
@@ -290,30 +289,6 @@ mod tests {
         ] {
             let Err(Stop::Usage(problem)) = parse(args) else { panic!("{args:?}") };
             assert!(!problem.contains("secret"), "{problem}");
-        }
-    }
-
-    /// The limits here are the library's.
-    #[tokio::test]
-    async fn what_is_checked_here_is_what_the_library_accepts() {
-        use clinch::{Error, LockManager, LockOptions};
-
-        let locks = LockManager::memory();
-        let tick = Duration::from_millis(1);
-        let long = "x".repeat(LABEL_BYTES);
-        let base = || LockOptions::new(TTL[0]);
-        for accepted in [base(), LockOptions::new(TTL[1]), base().wait(WAIT[1]), base().label(long.as_str())]
-        {
-            assert!(locks.lock("k", accepted.clone()).await.is_ok(), "{accepted:?}");
-        }
-        for refused in [
-            LockOptions::new(TTL[0] - tick),
-            LockOptions::new(TTL[1] + tick),
-            base().wait(WAIT[1] + tick),
-            base().label(format!("{long}x")),
-        ] {
-            let error = locks.lock("k", refused.clone()).await.err();
-            assert!(matches!(error, Some(Error::InvalidOption { .. })), "{refused:?}");
         }
     }
 }

@@ -23,7 +23,7 @@ pub trait Harness: Send + Sync {
     /// Puts `value` on the key the way another client's plain lock does (`SET key value NX PX ttl`), or without expiry.
     /// The value is not a token that Clinch made.
     ///
-    /// The default cannot; the promises in [`foreign`](super::foreign) are skipped then. A harness may be able to do
+    /// The default cannot; the promises in the group `foreign` are skipped then. A harness may be able to do
     /// one with an expiry and none without.
     fn put_foreign<'a>(&'a self, on: &'a ClaimKey, value: &'a str, ttl: Option<Duration>) -> Staged<'a> {
         let _ = (on, value, ttl);

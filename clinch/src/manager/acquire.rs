@@ -208,7 +208,7 @@ impl Core {
     /// As [`ask`](Self::ask), at most until `limit`: then the role is dropped, which takes back what may be granted.
     async fn ask_until(&self, limit: Instant, role: Role<'_>, plan: &Plan) -> Reply {
         timeout_at(limit, self.ask(role, plan)).await.unwrap_or_else(|_| {
-            let message = format!("no answer within {:?}, asked more than once", self.call_timeout);
+            let message = format!("no answer in time (limit of a call: {:?})", self.call_timeout);
             Reply::Failed(StoreError::unknown(ErrorKind::Timeout, message))
         })
     }

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::LockManager;
 use super::core::Core;
-use super::options::MIN_TTL;
+use super::options::LockOptions;
 use super::sources::Sources;
 use crate::error::Error;
 use crate::store::Store;
@@ -49,7 +49,7 @@ impl Default for Builder {
             store: (),
             owns_store: true,
             options: StoreOptions::default(),
-            max_ttl: Duration::from_secs(86_400),
+            max_ttl: LockOptions::MAX_TTL,
             sources: Sources::system(),
             host: None,
         }
@@ -90,8 +90,8 @@ impl<S> Builder<S> {
 
     fn checked(&self) -> Result<(), Error> {
         let most = Duration::from_secs(366 * 86_400);
-        if self.max_ttl < MIN_TTL || self.max_ttl > most {
-            let accepted = format!("accepted is {MIN_TTL:?} to 366 days");
+        if self.max_ttl < LockOptions::MIN_TTL || self.max_ttl > most {
+            let accepted = format!("accepted is {:?} to 366 days", LockOptions::MIN_TTL);
             return Err(Error::option("max_ttl", &format!("{:?}", self.max_ttl), accepted));
         }
         self.options.check()

@@ -4,13 +4,8 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// The shortest TTL. A lease shorter than this is over before its answer has arrived.
-pub(super) const MIN_TTL: Duration = Duration::from_millis(10);
-/// The longest wait: far beyond any use, and far from where instants overflow.
-const MAX_WAIT: Duration = Duration::from_secs(366 * 86_400);
 /// The shortest pause between two polls.
 const MIN_RETRY: Duration = Duration::from_millis(1);
-const MAX_LABEL_BYTES: usize = 64;
 
 /// How a lock is wanted. The TTL is required: there is no way to take a lock that never expires.
 ///
@@ -50,6 +45,15 @@ impl Renewal {
 }
 
 impl LockOptions {
+    /// The shortest TTL. A lease shorter than this is over before its answer has arrived.
+    pub const MIN_TTL: Duration = Duration::from_millis(10);
+    /// The longest TTL, unless the manager allows [another](crate::Builder::max_ttl).
+    pub const MAX_TTL: Duration = Duration::from_secs(86_400);
+    /// The longest wait: far beyond any use, and far from where instants overflow.
+    pub const MAX_WAIT: Duration = Duration::from_secs(366 * 86_400);
+    /// The longest label in bytes.
+    pub const MAX_LABEL_BYTES: usize = 64;
+
     /// A lock for `ttl`: tried once (`wait` 0), polled every 50 ms if it is waited for, not renewed.
     ///
     /// Engines count in whole milliseconds; a fraction is cut off. Accepted are 10 ms up to the manager's
@@ -114,15 +118,16 @@ impl LockOptions {
 
     /// Checks everything that can be wrong, and cuts the TTL to whole milliseconds.
     pub(super) fn checked(mut self, max_ttl: Duration) -> Result<Self, Error> {
-        if self.ttl < MIN_TTL || self.ttl > max_ttl {
-            let accepted = format!("accepted is {MIN_TTL:?} to {max_ttl:?} (the manager's `max_ttl`)");
+        if self.ttl < Self::MIN_TTL || self.ttl > max_ttl {
+            let accepted =
+                format!("accepted is {:?} to {max_ttl:?} (the manager's `max_ttl`)", Self::MIN_TTL);
             return Err(Error::option("ttl", &format!("{:?}", self.ttl), accepted));
         }
         self.ttl = Duration::from_millis(self.ttl.as_millis().try_into().unwrap_or(u64::MAX));
-        if self.wait > MAX_WAIT {
+        if self.wait > Self::MAX_WAIT {
             return Err(Error::option("wait", &format!("{:?}", self.wait), "accepted is 0 to 366 days"));
         }
-        if !self.wait.is_zero() && !(MIN_RETRY..=MAX_WAIT).contains(&self.retry_interval) {
+        if !self.wait.is_zero() && !(MIN_RETRY..=Self::MAX_WAIT).contains(&self.retry_interval) {
             let accepted = "with a `wait`, accepted is 1 ms to 366 days; a waiter never spins";
             return Err(Error::option("retry_interval", &format!("{:?}", self.retry_interval), accepted));
         }
@@ -133,9 +138,10 @@ impl LockOptions {
             return Err(Error::option("renew_every", &format!("{every:?}"), accepted));
         }
         if let Some(label) = &self.label
-            && (label.len() > MAX_LABEL_BYTES || label.contains(char::is_control))
+            && (label.len() > Self::MAX_LABEL_BYTES || label.contains(char::is_control))
         {
-            let accepted = format!("accepted is at most {MAX_LABEL_BYTES} bytes without control characters");
+            let accepted =
+                format!("accepted is at most {} bytes without control characters", Self::MAX_LABEL_BYTES);
             return Err(Error::option("label", &format!("{label:?}"), accepted));
         }
         Ok(self)
