@@ -18,7 +18,7 @@ async fn works(url: &str) {
 async fn password_user_and_database() {
     let server = RedisServer::builder()
         .password("p@ss:w/ord")
-        .acl_user("app", "on >sec@ret ~clinch:* &clinch:* +@all")
+        .acl_user("app", "on >sec@ret ~clinch:* resetchannels &clinch:* +@all")
         .start();
     works(&server.url_with(0, None, Some("p@ss:w/ord"))).await;
     works(&server.url_with(0, Some("app"), Some("sec@ret"))).await;
