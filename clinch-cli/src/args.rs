@@ -50,12 +50,13 @@ const RUN_USAGE: &str = "clinch run --key <KEY> [OPTIONS] -- <COMMAND>...";
 
 const RUN_HELP: &str = "\
 Examples:
+  export CLINCH_STORE=redis://127.0.0.1:6379
   clinch run --key nightly -- ./job --full
       runs the job, unless it already runs somewhere
   clinch run --key deploy --wait 5m -- sh -c 'make build && make deploy'
       waits its turn, for five minutes at most
   CLINCH_STORE=rediss://:password@redis.example.com clinch run --key k -- ./job
-      takes the engine from the environment, where `ps` shows no password
+      a password belongs into the environment: `ps` shows the arguments
 
 The command:
   inherits stdin, stdout and stderr, and has the key in its environment as

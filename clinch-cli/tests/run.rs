@@ -28,17 +28,15 @@ use common::{Clinch, clinch, ended, eventually, run};
 /// Says `ready`, then waits for a line and ends with it as its exit code.
 const UNTIL_TOLD: &str = "echo ready; read code; exit ${code:-99}";
 
-/// How often the engine was asked for a step.
-fn steps(server: &RedisServer) -> u64 {
-    let calls = server.command_calls();
-    calls.get("evalsha").copied().unwrap_or(0) + calls.get("eval").copied().unwrap_or(0)
-}
-
 /// Starts a second clinch on `key`, and returns when it was told that somebody has the lock, and waits.
 fn waiter(server: &RedisServer, key: &str) -> Clinch {
-    let before = steps(server);
     let waiter = clinch(server, &["--key", key, "--wait", "60s", "--", "echo", "my turn"]);
-    eventually("the waiter was denied", || steps(server) > before);
+    let channel = format!("clinch:wake:{{clinch:lock:{key}}}");
+    let subscribed = || match server.command(&["PUBSUB", "NUMSUB", &channel]) {
+        Reply::Array(answer) => answer.get(1).and_then(Reply::int) == Some(1),
+        other => panic!("{other:?}"),
+    };
+    eventually("the waiter was denied and wants to be woken", subscribed);
     waiter
 }
 

@@ -7,7 +7,9 @@ use crate::lease::Holder;
 use crate::store::StoreError;
 
 /// Why a call to the manager gave no lease, or could not do what was asked.
-#[derive(Debug, Clone, thiserror::Error)]
+///
+/// Its `Debug` reads like its `Display`, because that is what `main` and `unwrap` print.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The text given as a key is not one. Nothing was sent.
@@ -61,6 +63,12 @@ pub enum Error {
         /// The key, where there was one.
         key: Option<Key>,
     },
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
 impl Error {

@@ -78,8 +78,18 @@ pub(crate) fn under(wrapper: &[&str], args: &[&str]) -> Clinch {
 
 /// A shell command in the foreground of a terminal of its own; stdin is its keyboard, stdout its screen.
 pub(crate) fn terminal(command: &str) -> Clinch {
-    let mut script = Command::new("script");
-    script.args(["--quiet", "--return", "--flush", "--command", command, "/dev/null"]);
+    // As in `with_env`: what is ignored at the start cannot be trapped.
+    let mut script = Command::new("env");
+    script.args([
+        "--default-signal",
+        "script",
+        "--quiet",
+        "--return",
+        "--flush",
+        "--command",
+        command,
+        "/dev/null",
+    ]);
     start(script)
 }
 

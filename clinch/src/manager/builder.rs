@@ -64,6 +64,10 @@ impl<S> Builder<S> {
     }
 
     /// The time limit of every call to the engine; 1 s unless set.
+    ///
+    /// An operation may make two of them in a row (waiting for a place or for somebody else's call, or once more after
+    /// the connection failed): when the engine hangs, a try or a release ends after at most twice this time, and a wait
+    /// at most this time after its deadline.
     pub const fn call_timeout(mut self, limit: Duration) -> Self {
         self.options.call_timeout = limit;
         self

@@ -81,7 +81,7 @@ impl fmt::Debug for Lease {
 /// A lock that is held. It is given back by [`release`](Self::release), or in the background when it is dropped.
 ///
 /// Everything that can be asked of a [`Lease`] can be asked of its guard.
-#[must_use = "a lock is held only as long as its guard lives"]
+#[must_use = "a lock is held only as long as its guard lives: bind it to a name such as `_guard` (`let _ =` gives it back at once)"]
 pub struct LockGuard {
     lease: Lease,
     renewing: Option<Renewing>,
@@ -102,8 +102,8 @@ impl LockGuard {
         self.lease.clone()
     }
 
-    /// Gives the lock back and says whether this token still held it: `false` if it had expired, was taken over, or
-    /// was ended by force; and if the first answer was lost and the second time there was nothing left to give back.
+    /// Gives the lock back and says whether this token still held it: `false` if it had expired at the engine (a little
+    /// later than by the guard's own careful count), was taken over, or was ended by force; and if the first answer was lost and the second time there was nothing left to give back.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine could not be told. The release then goes on in the background until it is

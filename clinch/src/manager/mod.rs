@@ -22,6 +22,7 @@ mod schedule;
 mod sources;
 mod tally;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,10 +57,20 @@ pub use self::sources::Sources;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LockManager {
     core: Arc<Core>,
     life: Arc<Life>,
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let core = &self.core;
+        f.debug_struct("LockManager")
+            .field("store", &core.store)
+            .field("guards", &core.guards.count())
+            .finish()
+    }
 }
 
 /// What was left when a manager was shut down.
@@ -78,7 +89,7 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Whether everything that was to be given back was given back.
+    /// Whether everything was given back, guards that are still alive included.
     pub const fn is_clean(&self) -> bool {
         self.unsettled == 0 && self.unreleased == 0 && self.guards == 0
     }
@@ -98,6 +109,8 @@ impl LockManager {
     }
 
     /// A manager on the engine that `url` names, with the defaults of [`Builder`].
+    ///
+    /// Every `connect("memory:")` has an engine of its own: share the manager, or its clones, to exclude each other.
     ///
     /// # Errors
     /// As [`Builder::connect`].
@@ -199,6 +212,8 @@ impl LockManager {
     }
 
     /// Runs `block` under the lock and gives the lock back on every way out: value, error, panic, dropped future.
+    ///
+    /// (After a panic or a dropped future the lock is given back in the background, so the runtime must still live.)
     ///
     /// The block gets a [`Lease`] to look at. What it returns comes back untouched, an error of its own included: a
     /// release that fails is logged, never put in its place.

@@ -85,6 +85,8 @@ impl Core {
                 if !releasing.answered {
                     tracing::debug!(key = %held.on(), held = release.held, "released in the background");
                     self.given_back(&held);
+                }
+                if !releasing.answered && !release.conclusive {
                     self.releases.echoes.add();
                     self.releases.unanswered.remove();
                     releasing.answered = true;

@@ -6,6 +6,7 @@
 
 mod shard;
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -46,9 +47,15 @@ const REVOCATIONS: usize = 256;
 /// # let _ = manager;
 /// # Ok::<(), clinch::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("leases", &self.len()).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

@@ -54,6 +54,7 @@ pub(super) fn not_connected(shown: &str, error: RedisError) -> StoreError {
             (ErrorKind::Auth, format!("Redis at {shown} refused the credentials: {error}"))
         }
         RedisErrorKind::Parse | RedisErrorKind::UnexpectedReturnType => {
+            let error = error.to_string().replace('\n', " ");
             (ErrorKind::Protocol, format!("what listens at {shown} does not speak Redis's protocol: {error}"))
         }
         RedisErrorKind::InvalidClientConfig => (ErrorKind::Config, format!("cannot use {shown}: {error}")),

@@ -13,6 +13,7 @@ mod link;
 mod scripts;
 mod wake;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,11 +38,16 @@ const PAGE: usize = 100;
 ///
 /// Usually made by [`LockManager::connect`](crate::LockManager::connect); made by hand, several managers can share its
 /// connection.
-#[derive(Debug)]
 pub struct RedisStore {
     link: Arc<Link>,
     wake: Arc<Wake>,
     names: Names,
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("link", &self.link).finish_non_exhaustive()
+    }
 }
 
 /// The schemes' entry.
@@ -92,6 +98,22 @@ fn time_left(pttl: i64) -> Option<Duration> {
 
 fn client(url: &str, options: &StoreOptions) -> Result<Client, StoreError> {
     let config = |reason: String| StoreError::not_applied(ErrorKind::Config, reason);
+    let (address, query) = url.split_once('?').unwrap_or((url, ""));
+    let accepted: &[&str] = if address.starts_with("redis+unix:") { &["db", "user", "pass"] } else { &[] };
+    let names = query.split('&').filter(|pair| !pair.is_empty()).filter_map(|pair| pair.split('=').next());
+    if let Some(name) = names.into_iter().find(|name| !accepted.contains(name)) {
+        // A name may be part of a password with an unescaped `?`.
+        let shown = if name.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !query.contains('@') {
+            name
+        } else {
+            "…"
+        };
+        let reason = format!(
+            "the parameter `{shown}` is not accepted; write the database as a path (`redis://host/2`), and escape a `?` in a \
+             password as %3F"
+        );
+        return Err(config(reason));
+    }
     if url.contains('#') {
         return Err(config("a `#` part is not accepted; certificates are always verified".to_owned()));
     }
