@@ -24,6 +24,9 @@ use crate::message::say;
 /// How long releases that the engine has not answered are tried at the end.
 const LAST_RELEASES: Duration = Duration::from_secs(2);
 
+/// The same for a lease that was lost.
+const LOST_RELEASE: Duration = Duration::from_millis(200);
+
 /// The command and its lock.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -59,7 +62,8 @@ pub(crate) async fn run(job: &Job) -> Exit {
         },
     };
     let exit = run_locked(job, &locks, &mut signals).await;
-    locks.shutdown(LAST_RELEASES).await;
+    // A lost lease is over soon in any case: nobody waits for an engine that may be gone.
+    locks.shutdown(if exit == Exit::LEASE_LOST { LOST_RELEASE } else { LAST_RELEASES }).await;
     exit
 }
 
@@ -144,9 +148,11 @@ fn reason(loss: Loss) -> &'static str {
 
 /// Gives the lock back. What goes wrong here does not change how the command ended.
 async fn give_back(job: &Job, guard: LockGuard) {
-    let known_as_lost = !guard.is_valid();
+    if !guard.is_valid() {
+        // Lost, and said so. What may be left of it in the engine is taken back by the shutdown, if the engine answers.
+        return;
+    }
     match guard.release().await {
-        _ if known_as_lost => {}
         Ok(true) => {}
         Ok(false) => say(&format!(
             "warning: the lease on `{}` was gone when the command had ended; others may have had the lock meanwhile",
