@@ -149,11 +149,14 @@ impl Core {
                     HeadTurn::NotHead | HeadTurn::Busy => seat.called().await,
                     HeadTurn::Idle => seat.called_or_due().await,
                     HeadTurn::Local(held) => {
-                        self.background.heard.watch(&held);
+                        let heard = &self.background.heard;
+                        let since = heard.since();
+                        heard.watch(&held);
                         tokio::select! {
                             biased;
                             () = seat.called() => {}
                             () = held.over() => {}
+                            () = heard.begun_after(since) => {}
                         }
                     }
                     HeadTurn::Ask(role) => return Some(role),

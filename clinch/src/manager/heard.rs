@@ -67,18 +67,19 @@ impl Heard {
         }
     }
 
-    /// Has the lease looked up, unless it is sure that nothing was missed since it was asked for.
+    /// Has the lease looked up, unless it is sure that nothing was missed since it was asked for. While nothing is
+    /// heard it would prove nothing: then it is to be called again once hearing has begun.
     pub(super) fn watch(&self, held: &Arc<Held>) {
-        if held.is_heard_since(self.since()) || held.is_watched() {
+        let since = self.since();
+        if since.is_none() || held.is_heard_since(since) || held.is_watched() {
             return;
         }
         self.to_check.leases.lock().unwrap_or_else(PoisonError::into_inner).push(held.clone());
         self.to_check.changed.notify_one();
     }
 
-    /// The next lease to look up, if anything is heard now: before that it would prove nothing.
+    /// The next lease to look up.
     pub(super) fn next_to_check(&self) -> Option<Arc<Held>> {
-        self.since()?;
         self.to_check.leases.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 }
@@ -87,8 +88,10 @@ impl Core {
     /// Asks the engine whether the lease is still ours: a revocation may have gone unheard.
     pub(super) async fn check_still_held(&self, held: &Arc<Held>) {
         let since = self.background.heard.since();
+        // In any case, also if the runtime ends meanwhile: whoever needs it again asks again.
+        let _watched = Watched(held);
         if held.remaining().is_zero() {
-            return held.looked_up(since);
+            return;
         }
         let answer = self.store.inspect(held.on()).await;
         held.looked_up(since);
@@ -104,5 +107,14 @@ impl Core {
                 tracing::debug!(key = %held.on(), %error, "could not look whether the lease is still held");
             }
         }
+    }
+}
+
+/// A lease that is being looked up.
+struct Watched<'a>(&'a Held);
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        self.0.unwatched();
     }
 }

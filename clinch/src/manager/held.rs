@@ -133,6 +133,9 @@ impl Held {
 
     pub(super) fn looked_up(&self, since: Option<u64>) {
         self.heard_since.store(since.unwrap_or_default(), Ordering::Release);
+    }
+
+    pub(super) fn unwatched(&self) {
         self.watched.store(false, Ordering::Release);
     }
 
