@@ -18,7 +18,7 @@ use super::sources::Sources;
 use super::tally::Tally;
 use crate::key::escape::Escaped;
 use crate::lease::{Attempt, Token};
-use crate::store::Store;
+use crate::store::{ErrorKind, Store, StoreError, StoreFuture};
 
 /// What is added to the relative allowance for drift: Redis counts in milliseconds and rounds.
 const LEAST_DRIFT: Duration = Duration::from_millis(2);
@@ -103,6 +103,16 @@ impl Core {
             // The engine counts from when it got the request, which the time limit bounds, and may be a little slow.
             engine_until: sent_at + lease.longest_ttl() + self.call_timeout + drift,
         }
+    }
+}
+
+/// Takes a step again, once, where the connection failed under it: it may have died long ago, while it was idle.
+///
+/// For steps that do no harm twice; attempts have a longer breath of their own.
+pub(super) async fn once_more<'a, T>(step: impl Fn() -> StoreFuture<'a, T>) -> Result<T, StoreError> {
+    match step().await {
+        Err(error) if error.kind() == ErrorKind::Unavailable => step().await,
+        answer => answer,
     }
 }
 

@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use self::acquire::{Plan, Reply};
-use self::core::{Core, Life};
+use self::core::{Core, Life, once_more};
 use crate::error::{Denied, Error};
 use crate::key::IntoKey;
 use crate::lease::{ClaimKey, Holder};
@@ -265,7 +265,9 @@ impl LockManager {
     /// Safe: it changes nothing.
     pub async fn inspect(&self, key: impl IntoKey) -> Result<Vec<Holder>, Error> {
         let on = ClaimKey::lock(key.into_key()?);
-        self.core.store.inspect(&on).await.map_err(|source| Error::engine("inspect", Some(&on.key), source))
+        once_more(|| self.core.store.inspect(&on))
+            .await
+            .map_err(|source| Error::engine("inspect", Some(&on.key), source))
     }
 
     /// Holders of all keys under this manager's prefix, a page at a time, beginning with [`Cursor::START`].
@@ -276,7 +278,7 @@ impl LockManager {
     /// # Cancel safety
     /// Safe: it changes nothing.
     pub async fn list(&self, cursor: Cursor) -> Result<Page, Error> {
-        self.core.store.list(cursor).await.map_err(|source| Error::engine("list", None, source))
+        once_more(|| self.core.store.list(cursor)).await.map_err(|source| Error::engine("list", None, source))
     }
 
     /// Ends by force the lease of exactly the holder that was seen, by [`inspect`](Self::inspect) or in a denial.
@@ -290,7 +292,8 @@ impl LockManager {
     /// Not undone: once sent, it takes effect even if the future is dropped.
     pub async fn force_release(&self, holder: &Holder) -> Result<bool, Error> {
         let on = holder.on();
-        let revoked = self.core.store.revoke(on, holder.token()).await;
+        // By its token it does no harm twice.
+        let revoked = once_more(|| self.core.store.revoke(on, holder.token())).await;
         let revoked = revoked.map_err(|source| Error::engine("force_release", Some(&on.key), source))?;
         if revoked {
             self.core.revoked(&Revocation { on: on.clone(), token: holder.token().clone() });
@@ -306,7 +309,7 @@ impl LockManager {
     /// # Cancel safety
     /// Safe: it changes nothing.
     pub async fn ping(&self) -> Result<Duration, Error> {
-        self.core.store.ping().await.map_err(|source| Error::engine("ping", None, source))
+        once_more(|| self.core.store.ping()).await.map_err(|source| Error::engine("ping", None, source))
     }
 
     /// What the engine behind this manager can do.

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::core::Core;
+use super::core::{Core, once_more};
 use super::due::DueQueue;
 use super::held::Held;
 use super::tally::Tally;
-use crate::store::{Effect, ErrorKind, Release, StoreError};
+use crate::store::{Effect, Release, StoreError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause while nothing was answered: others wait for this.
@@ -61,11 +61,7 @@ impl Core {
     /// future is dropped.
     pub(super) async fn release(&self, held: &Arc<Held>) -> Result<Release, StoreError> {
         let mut later = Later { releases: &self.releases, held: Some(held) };
-        let answer = match self.store.release(held.attempt()).await {
-            // A connection that died while it was idle: once more, on a new one.
-            Err(error) if error.kind() == ErrorKind::Unavailable => self.store.release(held.attempt()).await,
-            answer => answer,
-        }?;
+        let answer = once_more(|| self.store.release(held.attempt())).await?;
         later.held = None;
         self.given_back(held);
         if !answer.conclusive {

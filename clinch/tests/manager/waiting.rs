@@ -229,3 +229,32 @@ async fn a_waiter_is_woken_by_push() {
         guard.release().await.unwrap();
     }
 }
+
+/// An attempt that was left for the head of a line goes to nobody who wants something else, also when the head's future
+/// is not polled and a try asks in its place.
+#[tokio::test]
+async fn a_try_in_the_place_of_an_unpolled_head_gets_what_it_asked_for() {
+    let bench = Bench::start().await;
+    let manager = bench.manager().await;
+    bench.strike(Step::Acquire, Action::HoldReply);
+    let first = tokio::spawn({
+        let manager = manager.clone();
+        async move { manager.lock("k", waiting(TTL, LONG)).await }
+    });
+    bench.proxy.wait_until_held().await;
+    // Polled once, so it stands in line behind the first, and never again.
+    let mut parked = Box::pin(manager.lock("k", waiting(TTL, LONG)));
+    assert!(poll_once(parked.as_mut()).await.is_pending());
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    bench.proxy.release_held();
+
+    let ttl = TTL / 2;
+    let guard =
+        manager.try_lock("k", ttl).await.unwrap().expect("the key is free once the orphan is taken back");
+    assert!(guard.remaining() <= ttl, "its own TTL, not that of the attempt that was left");
+    assert!(bench.server.pttl("clinch:lock:k") <= i64::try_from(ttl.as_millis()).unwrap());
+    assert_eq!(bench.value("k").as_deref(), Some(guard.token().as_str()));
+    drop(parked);
+    assert!(guard.release().await.unwrap());
+}

@@ -304,10 +304,9 @@ impl Slot {
         while self.tries.front().is_some_and(|seat| seat.is_gone()) {
             self.tries.pop_front();
         }
-        let next = self.head().or(self.tries.front());
-        let heir = next.map(|seat| seat.shape.clone());
         if let Some((orphan, shape)) = self.orphan.take() {
-            if heir.is_some_and(|heir| heir == shape) && orphan.is_worth_adopting() {
+            let heir = self.head().or(self.tries.front());
+            if heir.is_some_and(|heir| heir.shape == shape) && orphan.is_worth_adopting() {
                 self.orphan = Some((orphan, shape));
             } else {
                 // It must be out of the way before somebody else asks, or dies with nobody left to ask.

@@ -42,13 +42,16 @@ impl<'a> Rider<'a> {
             self.seat.called.notified().await;
         }
     }
-}
 
-impl<'a> Rider<'a> {
     /// Takes the role, if nobody has it and nothing local stands in the way.
     pub(in crate::manager) fn overtake(&self) -> Option<Role<'a>> {
         self.lines.with_slot(self.on, |slot| {
             if slot.asking || slot.local().is_some() || !matches!(*self.seat.turn(), Turn::Waiting) {
+                return None;
+            }
+            if let Some((orphan, _)) = slot.orphan.take_if(|(_, shape)| *shape != self.seat.shape) {
+                // It was left for the head, and is not what this one wants: out of the way first.
+                slot.take_back(orphan.attempt, &self.lines.releases);
                 return None;
             }
             slot.asking = true;
@@ -114,7 +117,7 @@ impl<'a> LineSeat<'a> {
         self.schedule.get_or_insert_default()
     }
 
-    /// Waits until something changed for this seat, or until its schedule says so, if it is the head's.
+    /// Waits until something changed for this seat.
     pub(in crate::manager) async fn called(&self) {
         self.seat.called.notified().await;
     }
@@ -214,15 +217,9 @@ impl<'a> Role<'a> {
             Some(flight) if flight.doubtful => self.take_back(),
             _ => self.flight = None,
         }
-        if error.kind() == ErrorKind::Timeout {
-            // A leader's time-out is its own: the others have come later and may still be answered in time.
-            let riders = std::mem::take(&mut self.riders);
-            self.lines.with_slot(self.on, |slot| {
-                for seat in riders.into_iter().rev() {
-                    slot.tries.push_front(seat);
-                }
-            });
-        } else {
+        // A leader's time-out is its own: the others have come later and may still be answered in time, by whoever asks
+        // next.
+        if error.kind() != ErrorKind::Timeout {
             self.answer_riders(&Answer::Failed(error.clone()));
         }
     }
@@ -237,7 +234,7 @@ impl<'a> Role<'a> {
 impl Drop for Role<'_> {
     fn drop(&mut self) {
         self.lines.with_slot(self.on, |slot| {
-            // Dropped in mid-flight: the riders' answer will come from whoever asks next.
+            // Riders that were not answered will be by whoever asks next.
             for seat in self.riders.drain(..).rev() {
                 slot.tries.push_front(seat);
             }

@@ -236,24 +236,9 @@ impl Link {
         self.exchange(purpose, Request::Script(call), over, sending).await
     }
 
-    /// Runs a script that only reads.
-    pub(super) async fn read<T: FromRedisValue>(&self, call: &Call) -> Result<T, StoreError> {
-        self.read_request(Request::Script(call)).await
-    }
-
-    /// Runs a command that only reads.
+    /// Runs one command.
     pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
-        self.read_request(Request::Command(command)).await
-    }
-
-    /// Once more where the connection had died, perhaps long ago: reading twice does no harm.
-    async fn read_request<T: FromRedisValue>(&self, request: Request<'_>) -> Result<T, StoreError> {
-        match self.exchange(Purpose::Other, request, None, |_| {}).await {
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
-                self.exchange(Purpose::Other, request, None, |_| {}).await
-            }
-            answer => answer,
-        }
+        self.exchange(Purpose::Other, Request::Command(command), None, |_| {}).await
     }
 
     async fn exchange<T: FromRedisValue>(
@@ -334,7 +319,6 @@ impl Link {
 }
 
 /// What is sent.
-#[derive(Clone, Copy)]
 enum Request<'a> {
     Script(&'a Call),
     Command(&'a Cmd),

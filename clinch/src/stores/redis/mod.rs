@@ -287,13 +287,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let call = scripts::REVOKE.call().key(self.names.key(on)).arg(token.as_str());
             let call = call.arg(self.names.channel(on)).arg(self.names.revocations());
-            match self.link.run(Purpose::Upkeep, &call, None, |_| {}).await {
-                // A connection that died while it was idle: once more, on a new one. By its token it does no harm.
-                Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    self.link.run(Purpose::Upkeep, &call, None, |_| {}).await
-                }
-                answer => answer,
-            }
+            self.link.run(Purpose::Upkeep, &call, None, |_| {}).await
         })
     }
 
@@ -318,7 +312,7 @@ impl RedisStore {
             return Ok(Vec::new());
         }
         let call = on.iter().fold(scripts::INSPECT.call(), |call, on| call.key(self.names.key(on)));
-        let found: Vec<Vec<Value>> = self.link.read(&call).await?;
+        let found: Vec<Vec<Value>> = self.link.run(Purpose::Other, &call, None, |_| {}).await?;
         let mut holders = Vec::new();
         for (on, found) in on.into_iter().zip(found) {
             if !found.is_empty() {
