@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::background::Background;
 use super::held::Window;
@@ -91,6 +91,27 @@ impl Core {
         Token::from_text(text)
     }
 
+    /// Takes a step, and once more where the connection failed under it: it may have died long ago, while it was idle.
+    /// Both together have the time of one call.
+    ///
+    /// For steps that do no harm twice; attempts have a longer breath of their own.
+    pub(super) async fn once_more<'a, T>(
+        &self,
+        step: impl Fn() -> StoreFuture<'a, T>,
+    ) -> Result<T, StoreError> {
+        let limit = Instant::now() + self.call_timeout;
+        match step().await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                timeout_at(limit, step()).await.unwrap_or_else(|_| {
+                    let message =
+                        format!("no answer in time, after the connection had failed: {}", error.message());
+                    Err(StoreError::unknown(ErrorKind::Timeout, message))
+                })
+            }
+            answer => answer,
+        }
+    }
+
     /// Until when a lease counts that was sent at `sent_at`: its TTL from before the send, minus drift.
     pub(super) fn window(&self, lease: &Attempt, sent_at: Instant, boot_at: Option<Duration>) -> Window {
         let ttl = lease.ttl();
@@ -103,16 +124,6 @@ impl Core {
             // The engine counts from when it got the request, which the time limit bounds, and may be a little slow.
             engine_until: sent_at + lease.longest_ttl() + self.call_timeout + drift,
         }
-    }
-}
-
-/// Takes a step again, once, where the connection failed under it: it may have died long ago, while it was idle.
-///
-/// For steps that do no harm twice; attempts have a longer breath of their own.
-pub(super) async fn once_more<'a, T>(step: impl Fn() -> StoreFuture<'a, T>) -> Result<T, StoreError> {
-    match step().await {
-        Err(error) if error.kind() == ErrorKind::Unavailable => step().await,
-        answer => answer,
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::core::{Core, once_more};
+use super::core::Core;
 use super::held::{Held, Loss};
 
 /// Since when every revocation has been heard.
@@ -93,7 +93,7 @@ impl Core {
         if held.remaining().is_zero() {
             return;
         }
-        let answer = once_more(|| self.store.inspect(held.on())).await;
+        let answer = self.once_more(|| self.store.inspect(held.on())).await;
         held.looked_up(since);
         match answer {
             Ok(holders) if holders.iter().any(|holder| holder.token() == held.attempt().token()) => {}

@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use self::acquire::{Plan, Reply};
-use self::core::{Core, Life, once_more};
+use self::core::{Core, Life};
 use crate::error::{Denied, Error};
 use crate::key::IntoKey;
 use crate::lease::{ClaimKey, Holder};
@@ -265,7 +265,8 @@ impl LockManager {
     /// Safe: it changes nothing.
     pub async fn inspect(&self, key: impl IntoKey) -> Result<Vec<Holder>, Error> {
         let on = ClaimKey::lock(key.into_key()?);
-        once_more(|| self.core.store.inspect(&on))
+        self.core
+            .once_more(|| self.core.store.inspect(&on))
             .await
             .map_err(|source| Error::engine("inspect", Some(&on.key), source))
     }
@@ -278,7 +279,10 @@ impl LockManager {
     /// # Cancel safety
     /// Safe: it changes nothing.
     pub async fn list(&self, cursor: Cursor) -> Result<Page, Error> {
-        once_more(|| self.core.store.list(cursor)).await.map_err(|source| Error::engine("list", None, source))
+        self.core
+            .once_more(|| self.core.store.list(cursor))
+            .await
+            .map_err(|source| Error::engine("list", None, source))
     }
 
     /// Ends by force the lease of exactly the holder that was seen, by [`inspect`](Self::inspect) or in a denial.
@@ -293,7 +297,7 @@ impl LockManager {
     pub async fn force_release(&self, holder: &Holder) -> Result<bool, Error> {
         let on = holder.on();
         // By its token it does no harm twice.
-        let revoked = once_more(|| self.core.store.revoke(on, holder.token())).await;
+        let revoked = self.core.once_more(|| self.core.store.revoke(on, holder.token())).await;
         let revoked = revoked.map_err(|source| Error::engine("force_release", Some(&on.key), source))?;
         if revoked {
             self.core.revoked(&Revocation { on: on.clone(), token: holder.token().clone() });
@@ -309,7 +313,10 @@ impl LockManager {
     /// # Cancel safety
     /// Safe: it changes nothing.
     pub async fn ping(&self) -> Result<Duration, Error> {
-        once_more(|| self.core.store.ping()).await.map_err(|source| Error::engine("ping", None, source))
+        self.core
+            .once_more(|| self.core.store.ping())
+            .await
+            .map_err(|source| Error::engine("ping", None, source))
     }
 
     /// What the engine behind this manager can do.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::core::{Core, once_more};
+use super::core::Core;
 use super::due::DueQueue;
 use super::held::Held;
 use super::tally::Tally;
@@ -61,7 +61,7 @@ impl Core {
     /// future is dropped.
     pub(super) async fn release(&self, held: &Arc<Held>) -> Result<Release, StoreError> {
         let mut later = Later { releases: &self.releases, held: Some(held) };
-        let answer = once_more(|| self.store.release(held.attempt())).await?;
+        let answer = self.once_more(|| self.store.release(held.attempt())).await?;
         later.held = None;
         self.given_back(held);
         if !answer.conclusive {
