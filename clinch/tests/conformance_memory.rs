@@ -440,7 +440,7 @@ impl Broken {
                     self.beside().past.insert(claim.on().clone(), attempt.token().clone());
                 }
             }
-            Verdict::Denied(_) if matches!(attempt.patience(), Patience::WaitUntil(_)) => {
+            Verdict::Denied(_) if matches!(attempt.patience(), Patience::Wait { .. }) => {
                 self.beside().waiting.push((attempt.token().clone(), claims[0].clone()));
             }
             _ => {}
@@ -593,7 +593,7 @@ impl Broken {
     }
 
     async fn release(&self, lease: &Attempt) -> Result<Release, StoreError> {
-        let said = |held| Ok(Release { held, conclusive: true });
+        let said = |held| Ok(Release { held, conclusive: true, woken: None });
         let sent = lease.sent_at().is_some();
         let bent = self.bent_attempt(lease);
         let lease = bent.as_ref().unwrap_or(lease);
@@ -775,8 +775,8 @@ impl Store for Broken {
         Box::pin(self.release(lease))
     }
 
-    fn wakeups(&self, on: &ClaimKey) -> Wakeups {
-        let (mut inner, signal) = (self.inner.wakeups(on), Arc::new(Notify::new()));
+    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
+        let (mut inner, signal) = (self.inner.wakeups(on, queued), Arc::new(Notify::new()));
         let fed = signal.clone();
         let feeder = match self.fault {
             Fault::WakeupsWithoutTheFirst => tokio::spawn(async move {

@@ -116,8 +116,8 @@ impl Store for Observed {
         })
     }
 
-    fn wakeups(&self, on: &ClaimKey) -> Wakeups {
-        self.inner.wakeups(on)
+    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
+        self.inner.wakeups(on, queued)
     }
 
     fn revocations(&self) -> Revocations {

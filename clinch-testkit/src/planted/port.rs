@@ -160,7 +160,7 @@ impl Planted {
 
     async fn broken_release(&self, lease: &Attempt) -> Result<Release, StoreError> {
         if self.bug == PortBug::ReleaseSwallowed && self.is_nth(5) {
-            return Ok(Release { held: true, conclusive: true });
+            return Ok(Release { held: true, conclusive: true, woken: None });
         }
         let answer = match self.instead_of(lease) {
             Some(other) => self.inner.release(&other).await,
@@ -202,8 +202,8 @@ impl Store for Planted {
         Box::pin(self.broken_release(lease))
     }
 
-    fn wakeups(&self, on: &ClaimKey) -> Wakeups {
-        self.inner.wakeups(on)
+    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
+        self.inner.wakeups(on, queued)
     }
 
     fn revocations(&self) -> Revocations {

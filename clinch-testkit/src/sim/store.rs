@@ -242,11 +242,11 @@ impl Store for SimStore {
                 self.call(&Request::Release { on, token: token.clone() }, None, over.clone()).await?;
             // It may have gone over another one after all: sent again, after the first was cut.
             conclusive &= over.is_none_or(|over| over.is_open());
-            Ok(Release { held: is_yes(&reply)?, conclusive })
+            Ok(Release { held: is_yes(&reply)?, conclusive, woken: None })
         })
     }
 
-    fn wakeups(&self, on: &ClaimKey) -> Wakeups {
+    fn wakeups(&self, on: &ClaimKey, _queued: Option<&Token>) -> Wakeups {
         let (world, client, on) = (self.world.clone(), self.client, on.clone());
         let id = world.id();
         let signal = Arc::new(Notify::new());

@@ -181,12 +181,13 @@ pub(super) async fn an_attempt_that_was_not_granted_releases_nothing(
     Ok(())
 }
 
-/// An attempt that would wait ([`Patience::WaitUntil`]) and is denied is withdrawn by its release: it stands in
+/// An attempt that would wait ([`Patience::Wait`]) and is denied is withdrawn by its release: it stands in
 /// nobody's way afterwards and is not granted later.
 pub(super) async fn a_waiting_attempt_is_withdrawn(harness: &dyn Harness) -> Result<(), Failure> {
     let case = Case::new(harness).await?;
     let lease = case.attempt("lease", LONG)?;
-    let waiting = rival(&lease)?.with_patience(Patience::WaitUntil(Instant::now() + LONG));
+    let waiting =
+        rival(&lease)?.with_patience(Patience::Wait { until: Instant::now() + LONG, again_within: LONG });
     granted(case.store.acquire(&lease).await?)?;
     denied_by(case.other.acquire(&waiting).await?, 0, lease.token())?;
     ensure!(

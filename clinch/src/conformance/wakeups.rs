@@ -9,7 +9,7 @@ use crate::store::{Store, Wakeups};
 
 /// A stream that has fired for the first time: from here on nothing is missed.
 async fn subscribed(case: &Case<'_>, store: &Arc<dyn Store>, on: &ClaimKey) -> Result<Wakeups, Failure> {
-    let mut wakeups = store.wakeups(on);
+    let mut wakeups = store.wakeups(on, None);
     case.awaited("the firing after the subscription", wakeups.next()).await?;
     Ok(wakeups)
 }

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ pub struct Attempt {
     token: Token,
     claims: Vec<Claim>,
     patience: Patience,
-    sent: OnceLock<Instant>,
+    sent: Mutex<Option<Instant>>,
     route: Route,
 }
 
@@ -31,9 +31,35 @@ pub struct Attempt {
 pub enum Patience {
     /// It asks once.
     Try,
-    /// It will ask again until then. Engines that keep waiters (fair queues, writers ahead of readers) may remember it
-    /// until then; [`release`](crate::store::Store::release) withdraws it.
-    WaitUntil(Instant),
+    /// It will come again if it is denied. An engine that lets waiting writers go before new readers remembers it for
+    /// that; [`release`](crate::store::Store::release) withdraws it.
+    Wait {
+        /// It gives up at this instant.
+        until: Instant,
+        /// It comes again at least this often: an engine forgets one that has not.
+        again_within: Duration,
+    },
+    /// It stands in the engine's queue for its key, first come first served, and keeps its token while it waits. For a
+    /// single exclusive claim on a store with [`fair`](crate::store::Capabilities::fair) queues.
+    Queue {
+        /// It gives up at this instant. One whose time is over already does not enter the queue, but it overtakes nobody
+        /// in it either: that is a fair try.
+        until: Instant,
+        /// How long the place is kept for it when its turn comes, until it asks again.
+        confirm: Duration,
+    },
+}
+
+impl Patience {
+    /// How much longer it waits from now on; zero for a try.
+    pub fn left(&self) -> Duration {
+        match self {
+            Self::Try => Duration::ZERO,
+            Self::Wait { until, .. } | Self::Queue { until, .. } => {
+                until.saturating_duration_since(Instant::now())
+            }
+        }
+    }
 }
 
 impl Attempt {
@@ -53,13 +79,13 @@ impl Attempt {
                 return Err(AttemptError::Twice { on: claim.on().clone() });
             }
         }
-        Ok(Self { token, claims, patience: Patience::Try, sent: OnceLock::new(), route: Route::default() })
+        Ok(Self { token, claims, patience: Patience::Try, sent: Mutex::default(), route: Route::default() })
     }
 
     /// An attempt with a single claim, which asks once.
     pub fn one(token: Token, claim: Claim) -> Self {
         let claims = vec![claim];
-        Self { token, claims, patience: Patience::Try, sent: OnceLock::new(), route: Route::default() }
+        Self { token, claims, patience: Patience::Try, sent: Mutex::default(), route: Route::default() }
     }
 
     /// The same attempt with another patience.
@@ -97,12 +123,22 @@ impl Attempt {
     /// To be called by a store just before the first byte of an acquire goes out, after any wait for a place in its
     /// queue. Only the first call counts: validity runs from the first send.
     pub fn sending(&self) {
-        self.sent.get_or_init(Instant::now);
+        self.sent().get_or_insert_with(Instant::now);
+    }
+
+    /// To be called by a manager when the attempt was denied and every acquire of it was answered: what is granted later
+    /// is granted to a later send, and validity will run from that one.
+    pub fn unsent(&self) {
+        *self.sent() = None;
+    }
+
+    fn sent(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When it was first sent; `None` as long as nothing went out, and then there is nothing to take back either.
     pub fn sent_at(&self) -> Option<Instant> {
-        self.sent.get().copied()
+        *self.sent()
     }
 
     /// Over which connection it went; for stores.

@@ -10,6 +10,10 @@ use std::fmt;
 pub struct Fence(u64);
 
 impl Fence {
+    /// The distance of two numbers that an engine gives. A lease that is passed on inside a process counts up in between,
+    /// without asking the engine.
+    pub const STEP: u64 = 1024;
+
     /// The fence with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)

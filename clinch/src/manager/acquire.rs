@@ -199,7 +199,7 @@ impl Core {
         let pause = || self.sources.jittered(plan.options.retry_interval);
         match &reply {
             Reply::Denied(denial, _) => {
-                seat.schedule().denied(denial, pause(), || self.store.wakeups(&plan.on));
+                seat.schedule().denied(denial, pause(), || self.store.wakeups(&plan.on, None));
             }
             Reply::Failed(error) if error.is_retryable() => seat.schedule().failed(pause()),
             Reply::Granted(_) | Reply::Failed(_) | Reply::ShutDown => return Some(reply),

@@ -20,8 +20,13 @@ pub struct Capabilities {
     pub permits: bool,
     /// Grants several claims in one attempt, all or none.
     pub several: bool,
-    /// Gives fences.
+    /// Gives fences with exclusive claims.
     pub fences: bool,
+    /// Keeps a queue of attempts for a key, first come first served ([`Patience::Queue`](crate::lease::Patience::Queue)).
+    pub fair: bool,
+    /// Renews many leases in one call ([`Store::renew_each`](super::Store::renew_each)). Without it each lease is renewed
+    /// by a call of its own.
+    pub batches: bool,
     /// Wakes waiters by push; without it they poll.
     pub wakeups: bool,
     /// Lists holders.

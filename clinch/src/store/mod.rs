@@ -20,7 +20,10 @@ mod verdict;
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 pub use capabilities::Capabilities;
 pub use error::{Effect, ErrorKind, StoreError};
@@ -31,6 +34,9 @@ use crate::lease::{Attempt, ClaimKey, Holder, Token};
 
 /// What a store's steps return: a boxed future, so that the manager can hold an `Arc<dyn Store>`.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// What the steps for many at once return: an answer for each.
+pub type StoreAnswers<'a, T> = Pin<Box<dyn Future<Output = Vec<Result<T, StoreError>>> + Send + 'a>>;
 
 /// An engine behind the port.
 ///
@@ -50,9 +56,29 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///   are free; if not, it is denied and keeps what it has.
     /// - [`Verdict::Denied`] names the first claim that could not be granted, who holds it, and the time left.
     /// - [`Attempt::sending`] is called after any queueing inside the store and before the first byte goes out.
+    /// - **Permits.** Granted if fewer than the claim's own number are held, by whatever number the others came in. A
+    ///   permit ends with its own TTL, however long the others live. The denial names the holder that ends first.
+    /// - **Shared claims** exclude exclusive ones of any client, and are excluded by them. An exclusive claim that is denied
+    ///   by shared holders and will [`Wait`](crate::lease::Patience::Wait) is remembered, for as long as its patience says and until any
+    ///   exclusive claim on the key is granted: new shared claims on the key are denied meanwhile.
+    /// - **Fences.** An exclusive claim with a floor gets a number above the floor and above every number that was given
+    ///   on its key before, also after the engine restarted or lost its memory (as far as its clock has not gone back). It
+    ///   is a multiple of [`Fence::STEP`](crate::lease::Fence::STEP); the numbers between are the manager's.
+    /// - **Queues.** An attempt with [`Patience::Queue`](crate::lease::Patience::Queue) that finds its key taken, or others in the queue before it, is put
+    ///   at the queue's end, unless it stands there. When a queued attempt's lease is released, the key is kept for the
+    ///   first one in the queue for its `confirm` time (it is shown as the holder), and that one's stream of wake-ups
+    ///   fires; it has its full TTL as soon as it asks again, and is out of the queue if it does not. Whoever finds a free
+    ///   key while another is first in the queue hands the key over in the same way, and is denied. Attempts without that
+    ///   patience do not know of the queue.
     /// - A claim the store cannot serve is [`ErrorKind::Unsupported`], a key that holds something else is
     ///   [`ErrorKind::WrongType`]; either way nothing was changed.
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict>;
+
+    /// Takes a step for each of these attempts, which have nothing to do with each other, in one exchange with the engine
+    /// where it can. The answers come in the order of the attempts.
+    fn acquire_each<'a>(&'a self, attempts: &'a [Arc<Attempt>]) -> StoreAnswers<'a, Verdict> {
+        Box::pin(join_all(attempts.iter().map(|attempt| self.acquire(attempt))))
+    }
 
     /// Extends every claim of the lease to its full TTL from now.
     ///
@@ -61,15 +87,22 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// nothing is extended and the answer is [`Renewal::Lost`].
     fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal>;
 
+    /// Renews each of these leases, in few exchanges with the engine; see [`Capabilities::batches`]. The answers come in
+    /// the order of the leases, and each says of its own lease what [`renew`](Self::renew) would.
+    fn renew_each<'a>(&'a self, leases: &'a [Arc<Attempt>]) -> StoreAnswers<'a, Renewal> {
+        Box::pin(join_all(leases.iter().map(|lease| self.renew(lease))))
+    }
+
     /// Gives back whatever this token holds of the lease's claims, wakes waiters, and withdraws the attempt if it was
     /// still waiting. Never touches what another token holds.
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release>;
 
-    /// A stream that fires when a place on this key may have become free, and once after every (re)subscription.
+    /// A stream that fires when a place on this key may have become free, and once after every (re)subscription. For an
+    /// attempt in the key's queue, `queued` is its token: its stream also fires when its turn has come.
     ///
     /// Dropping it ends the subscription. It may fire for nothing; if it fails to fire, the waiter's poll finds out. An
     /// expiry need not fire it: the waiter knows when that is due.
-    fn wakeups(&self, on: &ClaimKey) -> Wakeups;
+    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups;
 
     /// A stream of the leases that [`revoke`](Self::revoke) ended, by whomever and from wherever, and of the moments from
     /// which on it hears them all.

@@ -74,6 +74,9 @@ pub struct Release {
     /// release was. If not, one may still arrive and be granted: whoever does not know the outcome of an `acquire`
     /// repeats the release until its TTL is over.
     pub conclusive: bool,
+    /// How many streams of wake-ups this release fired, the releaser's own included; `None` if the store cannot tell. Other
+    /// processes may count as one each.
+    pub woken: Option<usize>,
 }
 
 /// Where a listing goes on.

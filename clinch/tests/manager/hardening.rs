@@ -96,8 +96,8 @@ impl Store for Quirky {
         })
     }
 
-    fn wakeups(&self, on: &ClaimKey) -> Wakeups {
-        self.store.wakeups(on)
+    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
+        self.store.wakeups(on, queued)
     }
 
     fn revocations(&self) -> Revocations {

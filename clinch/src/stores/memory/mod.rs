@@ -359,10 +359,12 @@ impl Store for MemoryStore {
     }
 
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
-        Box::pin(async move { Ok(Release { held: self.shared.release(lease), conclusive: true }) })
+        Box::pin(
+            async move { Ok(Release { held: self.shared.release(lease), conclusive: true, woken: None }) },
+        )
     }
 
-    fn wakeups(&self, on: &ClaimKey) -> Wakeups {
+    fn wakeups(&self, on: &ClaimKey, _queued: Option<&Token>) -> Wakeups {
         let signal = Arc::new(Notify::new());
         // Subscribed from here on: the first firing says so.
         signal.notify_one();

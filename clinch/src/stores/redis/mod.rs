@@ -254,11 +254,11 @@ impl Store for RedisStore {
                 (Ok(_), None) => lease.route().revive(),
                 (Err(_), None) => {}
             }
-            answer.map(|held| Release { held, conclusive })
+            answer.map(|held| Release { held, conclusive, woken: None })
         })
     }
 
-    fn wakeups(&self, on: &ClaimKey) -> Wakeups {
+    fn wakeups(&self, on: &ClaimKey, _queued: Option<&Token>) -> Wakeups {
         self.wake.wakeups(on)
     }
 
