@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::key::{Key, KeyError};
 use crate::lease::Holder;
+use crate::manager::Loss;
 use crate::store::StoreError;
 
 /// Why a call to the manager gave no lease, or could not do what was asked.
@@ -36,7 +37,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// Somebody else has the lock, and the time to wait for it is over.
+    /// Somebody else has the lock, or all permits of the limit are taken, and the time to wait for it is over.
     #[error("{denied}")]
     LockNotAcquired {
         /// The key.
@@ -55,6 +56,32 @@ pub enum Error {
         key: Option<Key>,
         /// The failure. (Not a `source` in the sense of [`std::error::Error`]: its text is part of this error's.)
         cause: StoreError,
+    },
+
+    /// The lease ended while the block ran under it, and the block was dropped, as
+    /// [`cancel_on_loss`](crate::WithLock::cancel_on_loss) asks.
+    #[error("the lease on `{key}` was lost ({loss}); the block under it was dropped")]
+    LeaseLost {
+        /// The key.
+        key: Key,
+        /// Why.
+        loss: Loss,
+    },
+
+    /// The scope in which a re-entrant lock was asked for has ended. Nothing was sent.
+    #[error("the scope has ended in which `{key}` was asked for; open a new one with `LockManager::scope`")]
+    ScopeEnded {
+        /// The key.
+        key: Key,
+    },
+
+    /// The scope holds part of what is asked for in a way that would make it wait for itself for ever. Nothing was sent.
+    #[error("`{key}` would be waited for by its own holder: {reason}")]
+    SelfDeadlock {
+        /// The key.
+        key: Key,
+        /// What is held, what was asked for, and what to do.
+        reason: &'static str,
     },
 
     /// The manager was shut down and takes no new attempts.
@@ -87,7 +114,10 @@ impl Error {
     /// The key that the error is about, where there is one.
     pub fn key(&self) -> Option<&Key> {
         match self {
-            Self::LockNotAcquired { key, .. } => Some(key),
+            Self::LockNotAcquired { key, .. }
+            | Self::LeaseLost { key, .. }
+            | Self::ScopeEnded { key }
+            | Self::SelfDeadlock { key, .. } => Some(key),
             Self::Engine { key, .. } | Self::ShutDown { key } => key.as_ref(),
             Self::InvalidKey(_) | Self::InvalidOption { .. } | Self::InvalidUrl { .. } => None,
         }
@@ -96,11 +126,13 @@ impl Error {
     /// Whether trying the same again, later, can help.
     pub const fn is_retryable(&self) -> bool {
         match self {
-            Self::LockNotAcquired { .. } => true,
+            Self::LockNotAcquired { .. } | Self::LeaseLost { .. } => true,
             Self::Engine { cause, .. } => cause.is_retryable(),
             Self::InvalidKey(_)
             | Self::InvalidOption { .. }
             | Self::InvalidUrl { .. }
+            | Self::ScopeEnded { .. }
+            | Self::SelfDeadlock { .. }
             | Self::ShutDown { .. } => false,
         }
     }
@@ -144,6 +176,8 @@ pub struct Denied {
 pub enum DeniedBy {
     /// The lock is held.
     Lock,
+    /// All permits of the limit are taken.
+    Limit,
     /// The lock was granted, but the answer came after its validity had ended; it was given back.
     TooLate,
     /// The lock was granted, and ended by force before the answer came; it was given back.
@@ -152,8 +186,16 @@ pub enum DeniedBy {
 
 impl std::fmt::Display for Denied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "lock not acquired: `{}` ", self.key)?;
+        if self.cause == DeniedBy::Limit {
+            write!(f, "no permit: all of `{}` are taken", self.key)?;
+            if let Some(holder) = &self.holder {
+                write!(f, ", the first until it ends by {holder}")?;
+            }
+        } else {
+            write!(f, "lock not acquired: `{}` ", self.key)?;
+        }
         match (self.cause, &self.holder) {
+            (DeniedBy::Limit, _) => {}
             (DeniedBy::TooLate, _) => {
                 return f.write_str(
                     "was granted only after its validity had ended, and was given back; use a longer TTL or a faster engine",

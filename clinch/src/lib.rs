@@ -50,4 +50,7 @@ pub mod stores;
 pub use error::{Denied, DeniedBy, Error};
 pub use key::{IntoKey, Key, KeyError, KeyTemplate, TemplateError};
 pub use lease::{Fence, Holder, Owner, Token};
-pub use manager::{Builder, Lease, LockGuard, LockManager, LockOptions, Loss, Outcome, Shutdown, Sources};
+pub use manager::{
+    Builder, Lease, Limit, LockGuard, LockManager, LockOptions, Loss, Outcome, Scope, Shutdown, Sources,
+    Strategy, WithLock,
+};

@@ -84,7 +84,11 @@ impl Attempt {
 
     /// An attempt with a single claim, which asks once.
     pub fn one(token: Token, claim: Claim) -> Self {
-        let claims = vec![claim];
+        Self::of(token, vec![claim])
+    }
+
+    /// An attempt with claims that were checked before.
+    pub(crate) fn of(token: Token, claims: Vec<Claim>) -> Self {
         Self { token, claims, patience: Patience::Try, sent: Mutex::default(), route: Route::default() }
     }
 

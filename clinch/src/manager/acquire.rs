@@ -6,13 +6,14 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::core::Core;
-use super::held::{Held, Standing, Telling};
-use super::line::{Answer, Entry, Flight, HeadTurn, LineSeat, Ride, Rider, Role, Shape, local_denial};
-use super::options::LockOptions;
-use super::release::Releases;
+use super::held::{Held, Standing};
+use super::line::{Answer, Entry, Flight, HeadTurn, LineSeat, Ride, Rider, Role, local_denial};
+use super::options::Strategy;
+use super::plan::Plan;
+use super::tenure::Tenure;
 use crate::error::DeniedBy;
-use crate::lease::{Attempt, Claim, ClaimKey};
-use crate::store::{Denial, Effect, ErrorKind, StoreError, Verdict};
+use crate::lease::{Attempt, Mode};
+use crate::store::{Denial, Effect, ErrorKind, Grant, StoreError, Verdict};
 
 /// How often a call goes out again after the connection failed under it.
 const RECONNECTS: u32 = 2;
@@ -26,57 +27,100 @@ const SHARED_CALL: &str = "another caller's call on it, which this one shares (i
 /// What came of an attempt.
 #[derive(Debug)]
 pub(super) enum Reply {
-    Granted(Granted),
+    Granted(Tenure),
     Denied(Denial, DeniedBy),
-    Failed(StoreError),
+    Failed(StoreError, Option<Doubtful>),
     ShutDown,
 }
 
-/// A lease that was granted and has no guard yet: dropped on the way, it is given back.
+/// An attempt that may have been granted although the engine failed: taken back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Granted {
-    held: Arc<Held>,
-    claimed: bool,
-    releases: Arc<Releases>,
+pub(super) struct Doubtful {
+    attempt: Option<Arc<Attempt>>,
+    core: Arc<Core>,
 }
 
-impl Granted {
-    /// Hands the lease to its guard.
-    pub(super) fn claim(mut self) -> Arc<Held> {
-        self.claimed = true;
-        self.held.clone()
+impl Doubtful {
+    pub(super) const fn new(attempt: Arc<Attempt>, core: Arc<Core>) -> Self {
+        Self { attempt: Some(attempt), core }
+    }
+
+    /// Somebody goes on with it.
+    pub(super) fn keep(mut self) -> Option<Arc<Attempt>> {
+        self.attempt.take()
     }
 }
 
-impl Drop for Granted {
+impl Drop for Doubtful {
     fn drop(&mut self) {
-        if !self.claimed && self.held.begin_release() != Telling::Nothing {
-            self.releases.push(self.held.clone());
+        if let Some(attempt) = self.attempt.take() {
+            self.core.lines.take_back(attempt);
         }
     }
 }
 
-impl From<Answer> for Reply {
-    fn from(answer: Answer) -> Self {
+impl Reply {
+    /// Denied, because of a claim of the plan.
+    pub(super) fn denied(denial: Denial, plan: &Plan) -> Self {
+        let limit = plan.claims.get(denial.claim).is_some_and(|c| matches!(c.mode(), Mode::Permit { .. }));
+        Self::Denied(denial, if limit { DeniedBy::Limit } else { DeniedBy::Lock })
+    }
+
+    fn shared(answer: Answer, plan: &Plan) -> Self {
         match answer {
-            Answer::Denied(denial) => Self::Denied(denial, DeniedBy::Lock),
-            Answer::Failed(error) => Self::Failed(error),
+            Answer::Denied(denial) => Self::denied(denial, plan),
+            Answer::Failed(error) => Self::Failed(error, None),
         }
     }
 }
 
-/// A wish for one exclusive place, checked.
-#[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) on: ClaimKey,
-    pub(super) options: LockOptions,
-    pub(super) shape: Shape,
+/// What a waiter was told last, and when.
+#[derive(Debug, Default)]
+pub(super) struct Last(Option<(Reply, Instant)>);
+
+impl Last {
+    pub(super) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Keeps the reply. What may have been granted is out of the way before it is asked again.
+    pub(super) fn set(&mut self, reply: Reply) {
+        let reply = match reply {
+            Reply::Failed(error, _) => Reply::Failed(error, None),
+            reply => reply,
+        };
+        self.0 = Some((reply, Instant::now()));
+    }
+
+    /// As it stands now.
+    pub(super) fn reply(self) -> Option<Reply> {
+        let (reply, at) = self.0?;
+        Some(match reply {
+            Reply::Denied(denial, cause) => Reply::Denied(denial.aged(at.elapsed()), cause),
+            reply => reply,
+        })
+    }
 }
 
-impl Plan {
-    pub(super) fn new(on: ClaimKey, options: LockOptions) -> Self {
-        let shape = Shape { ttl: options.ttl, label: options.label.clone() };
-        Self { on, options, shape }
+/// An attempt that was denied by readers and that the engine remembers for that: withdrawn when it is dropped.
+#[derive(Debug)]
+struct Remembered<'a> {
+    core: &'a Core,
+    attempt: Option<Arc<Attempt>>,
+}
+
+impl Remembered<'_> {
+    /// The later one is what the engine remembers.
+    fn replace(&mut self, attempt: Option<Arc<Attempt>>) {
+        self.attempt = attempt;
+    }
+}
+
+impl Drop for Remembered<'_> {
+    fn drop(&mut self) {
+        if let Some(attempt) = self.attempt.take() {
+            self.core.lines.withdraw(attempt);
+        }
     }
 }
 
@@ -87,22 +131,31 @@ impl Core {
             return Reply::ShutDown;
         }
         self.ensure_background();
-        if plan.options.wait.is_zero() { self.try_once(plan).await } else { self.wait_in_line(plan).await }
+        match (plan.stands_in_line(), plan.is_try()) {
+            (true, true) => self.try_once(plan).await,
+            (true, false) => self.wait_in_line(plan).await,
+            // Rarer than the others and larger than both: not part of everybody's future.
+            (false, _) => Box::pin(self.acquire_alone(plan)).await,
+        }
     }
 
     /// Answers at once: from what this process knows, from a call that is asked after this moment, or by asking.
-    async fn try_once(&self, plan: &Plan) -> Reply {
+    async fn try_once(self: &Arc<Self>, plan: &Plan) -> Reply {
         // Sharing somebody's call may take that call's time and then one's own.
         let limit = Instant::now() + self.call_timeout * 2;
+        let claim = &plan.claims[0];
+        if let Err(error) = self.let_out(plan, limit).await {
+            return Reply::Failed(error, None);
+        }
         loop {
-            match self.lines.enter(&plan.on, &plan.shape) {
+            match self.lines.enter(claim, &plan.shape) {
                 Entry::HeldHere(held) => {
                     self.background.heard.watch(&held);
-                    return Reply::Denied(local_denial(&held), DeniedBy::Lock);
+                    return Reply::denied(local_denial(&held, 0, claim.on()), plan);
                 }
                 Entry::Releasing(held) => {
                     if timeout_at(limit, held.over()).await.is_err() {
-                        return Reply::Failed(no_answer(OWN_RELEASE));
+                        return Reply::Failed(no_answer(OWN_RELEASE), None);
                     }
                 }
                 Entry::Ask(role) => return self.ask_until(limit, role, plan).await,
@@ -111,14 +164,27 @@ impl Core {
         }
     }
 
+    /// Waits for the leases of this process that are on their way out now, where others may share the key: nobody is to be
+    /// denied by them. (Where nobody may, that is waited for anyway.)
+    pub(super) async fn let_out(&self, plan: &Plan, limit: Instant) -> Result<(), StoreError> {
+        for claim in plan.claims.iter().filter(|claim| claim.mode() != Mode::Exclusive) {
+            for held in self.lines.releasing(claim.on()) {
+                if timeout_at(limit, held.over()).await.is_err() {
+                    return Err(no_answer(OWN_RELEASE));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Shares a call that is asked after this moment.
-    async fn ride(&self, rider: &Rider<'_>, limit: Instant, plan: &Plan) -> Reply {
+    async fn ride(self: &Arc<Self>, rider: &Rider<'_>, limit: Instant, plan: &Plan) -> Reply {
         let mut patience = Instant::now() + HEAD_PATIENCE;
         loop {
             match timeout_at(patience.min(limit), rider.next()).await {
-                Ok(Ride::Answered(answer)) => return answer.into(),
+                Ok(Ride::Answered(answer)) => return Reply::shared(answer, plan),
                 Ok(Ride::Ask(role)) => return self.ask_until(limit, role, plan).await,
-                Err(_) if Instant::now() >= limit => return Reply::Failed(no_answer(SHARED_CALL)),
+                Err(_) if Instant::now() >= limit => return Reply::Failed(no_answer(SHARED_CALL), None),
                 // The head was called and has not begun to ask: nobody may be polling it.
                 Err(_) => match rider.overtake() {
                     Some(role) => return self.ask_until(limit, role, plan).await,
@@ -129,12 +195,13 @@ impl Core {
     }
 
     /// Stands in line; asks only as its head.
-    async fn wait_in_line(&self, plan: &Plan) -> Reply {
-        let deadline = Instant::now() + plan.options.wait;
+    async fn wait_in_line(self: &Arc<Self>, plan: &Plan) -> Reply {
+        let deadline = plan.deadline;
         // Whom nobody stands in the way of has the time of one call, however short the wait.
         let grace = deadline + self.call_timeout;
-        let mut seat = self.lines.join(&plan.on, &plan.shape);
-        let mut last = None;
+        let mut seat = self.lines.join(&plan.claims[0], &plan.shape);
+        let mut remembered = Remembered { core: self, attempt: None };
+        let mut last = Last::default();
         loop {
             if self.closing.is_closed() {
                 return Reply::ShutDown;
@@ -148,37 +215,51 @@ impl Core {
                 match turn {
                     HeadTurn::NotHead | HeadTurn::Busy => seat.called().await,
                     HeadTurn::Idle => seat.called_or_due().await,
-                    HeadTurn::Local(held) => {
-                        let heard = &self.background.heard;
-                        let since = heard.since();
-                        heard.watch(&held);
-                        tokio::select! {
-                            biased;
-                            () = seat.called() => {}
-                            () = held.over() => {}
-                            () = heard.begun_after(since) => {}
-                        }
-                    }
-                    HeadTurn::Ask(role) => return Some(role),
+                    HeadTurn::SteppedBack(until) => seat.called_or_woken(until).await,
+                    HeadTurn::Local(held) => tokio::select! {
+                        biased;
+                        () = seat.called() => {}
+                        () = self.out_of_the_way(&held) => {}
+                    },
+                    HeadTurn::Ask(role) => return Event::Ask(role),
+                    HeadTurn::Passed(held, pass) => return Event::Passed(held, pass),
                 }
-                None
+                Event::Again
             };
-            let role = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                role = event => role,
+                event = event => event,
                 () = sleep_until(until) => return self.in_the_end(last, until == grace, plan),
                 () = self.closing.closed() => return Reply::ShutDown,
             };
-            let Some(role) = role else { continue };
+            let role = match event {
+                Event::Ask(role) => role,
+                Event::Again => continue,
+                Event::Passed(held, pass) => {
+                    let tenure = Tenure::new(held, pass, self.clone(), plan.passes());
+                    // It may have run out since, if this task was not run.
+                    if tenure.held().remaining_for(pass).is_zero() {
+                        continue;
+                    }
+                    return Reply::Granted(tenure);
+                }
+            };
             seat.schedule().asking();
-            let reply = if last.is_none() {
-                self.ask_until((Instant::now() + self.call_timeout).min(grace), role, plan).await
+            let (reply, asked) = if last.is_none() {
+                self.ask_head((Instant::now() + self.call_timeout).min(grace), role, plan).await
             } else {
                 match timeout_at(deadline, self.ask(role, plan)).await {
-                    Ok(reply) => reply,
+                    Ok(answer) => answer,
                     Err(_) => return self.in_the_end(last, false, plan),
                 }
             };
+            let by_readers =
+                |denial: &Denial| denial.holder.as_ref().is_some_and(|h| h.mode() == Mode::Shared);
+            if matches!(&reply, Reply::Denied(denial, _) if by_readers(denial)) {
+                remembered.replace(asked);
+            } else if matches!(reply, Reply::Granted(_)) {
+                remembered.replace(None);
+            }
             if let Some(reply) = self.final_or_later(reply, plan, &mut seat, &mut last) {
                 return reply;
             }
@@ -188,119 +269,211 @@ impl Core {
         }
     }
 
+    /// Waits until the lease of this process no longer stands in the way, or until it should be looked up.
+    pub(super) async fn out_of_the_way(&self, held: &Arc<Held>) {
+        let heard = &self.background.heard;
+        let since = heard.since();
+        heard.watch(held);
+        tokio::select! {
+            biased;
+            () = held.over() => {}
+            () = heard.begun_after(since) => {}
+        }
+    }
+
     /// Sorts a reply to the head: one to go home with, or one after which it asks again later.
     fn final_or_later(
         &self,
         reply: Reply,
         plan: &Plan,
         seat: &mut LineSeat<'_>,
-        last: &mut Option<(Reply, Instant)>,
+        last: &mut Last,
     ) -> Option<Reply> {
-        let pause = || self.sources.jittered(plan.options.retry_interval);
+        let pause = || self.sources.jittered(plan.poll_every());
         match &reply {
             Reply::Denied(denial, _) => {
-                seat.schedule().denied(denial, pause(), || self.store.wakeups(&plan.on, None));
+                let on = plan.claims[0].on();
+                seat.schedule().denied(denial, pause(), || self.store.wakeups(on, None));
             }
-            Reply::Failed(error) if error.is_retryable() => seat.schedule().failed(pause()),
-            Reply::Granted(_) | Reply::Failed(_) | Reply::ShutDown => return Some(reply),
+            Reply::Failed(error, _) if self.is_worth_waiting(error, plan) => seat.schedule().failed(pause()),
+            Reply::Granted(_) | Reply::Failed(..) | Reply::ShutDown => return Some(reply),
         }
-        *last = Some((reply, Instant::now()));
+        last.set(reply);
         None
     }
 
-    /// As [`ask`](Self::ask), at most until `limit`: then the role is dropped, which takes back what may be granted.
-    async fn ask_until(&self, limit: Instant, role: Role<'_>, plan: &Plan) -> Reply {
+    /// Whether a waiter asks again after such a failure. Who would go on without the engine does not wait for one that is
+    /// not even asked.
+    pub(super) fn is_worth_waiting(&self, error: &StoreError, plan: &Plan) -> bool {
+        let gives_up = self.strategy(plan) == Strategy::Proceed && self.breaker.is_open();
+        error.is_retryable() && !gives_up
+    }
+
+    /// As [`ask_until`](Self::ask_until), and with the attempt that was asked with.
+    async fn ask_head(
+        self: &Arc<Self>,
+        limit: Instant,
+        role: Role<'_>,
+        plan: &Plan,
+    ) -> (Reply, Option<Arc<Attempt>>) {
+        let call = self.breaker.admit();
         timeout_at(limit, self.ask(role, plan)).await.unwrap_or_else(|_| {
             let message = format!("no answer in time (limit of a call: {:?})", self.call_timeout);
-            Reply::Failed(StoreError::unknown(ErrorKind::Timeout, message))
+            let error = StoreError::unknown(ErrorKind::Timeout, message);
+            if let Ok(call) = call {
+                self.breaker.failed(call, &error);
+            }
+            (Reply::Failed(error, None), None)
         })
     }
 
+    /// As [`ask`](Self::ask), at most until `limit`: then the role is dropped, which takes back what may be granted.
+    async fn ask_until(self: &Arc<Self>, limit: Instant, role: Role<'_>, plan: &Plan) -> Reply {
+        self.ask_head(limit, role, plan).await.0
+    }
+
     /// The reply to a waiter whose time is over: what it was told last, or what is known to one that never came to ask.
-    fn in_the_end(&self, last: Option<(Reply, Instant)>, only_release: bool, plan: &Plan) -> Reply {
-        match last {
-            Some((Reply::Denied(denial, cause), at)) => Reply::Denied(denial.aged(at.elapsed()), cause),
-            Some((reply, _)) => reply,
+    fn in_the_end(&self, last: Last, only_release: bool, plan: &Plan) -> Reply {
+        match last.reply() {
+            Some(reply) => reply,
             // The key may well be free: only the answer to this process's own release is missing.
-            None if only_release => Reply::Failed(no_answer(OWN_RELEASE)),
-            None => Reply::Denied(self.lines.denial(&plan.on), DeniedBy::Lock),
+            None if only_release => Reply::Failed(no_answer(OWN_RELEASE), None),
+            None => Reply::denied(self.lines.denial(&plan.claims[0]), plan),
         }
     }
 
-    /// Asks the engine; again with the same token where the connection failed or the engine was busy for a moment.
-    async fn ask(&self, mut role: Role<'_>, plan: &Plan) -> Reply {
+    /// Asks the engine for the one place of the plan.
+    async fn ask(self: &Arc<Self>, mut role: Role<'_>, plan: &Plan) -> (Reply, Option<Arc<Attempt>>) {
         if self.closing.is_closed() {
-            return Reply::ShutDown;
+            return (Reply::ShutDown, None);
         }
         let began = Instant::now();
-        let flight = role.begin(|| Flight {
+        let flight = role.begin(|| self.new_flight(plan));
+        let verdict = self.exchange(flight, began).await;
+        let flight = flight.clone();
+        let attempt = flight.attempt.clone();
+        let reply = match verdict {
+            Ok(Verdict::Granted(grant)) => {
+                let sent_at = attempt.sent_at().unwrap_or(began);
+                let held = self.lease_of(&flight, sent_at, grant, plan);
+                match self.unusable(&held, role.is_revoked()) {
+                    Some(reply) => {
+                        role.take_back();
+                        reply
+                    }
+                    None => {
+                        role.granted(&held);
+                        Reply::Granted(Tenure::new(held, 0, self.clone(), plan.passes()))
+                    }
+                }
+            }
+            Ok(Verdict::Denied(denial)) => {
+                role.denied(&denial);
+                Reply::denied(denial, plan)
+            }
+            Err(error) => {
+                let keeps = self.strategy(plan) == Strategy::Proceed;
+                role.failed(&error, keeps);
+                let doubtful =
+                    (keeps && flight.doubtful).then(|| Doubtful::new(flight.attempt, self.clone()));
+                Reply::Failed(error, doubtful)
+            }
+        };
+        (reply, Some(attempt))
+    }
+
+    pub(super) fn strategy(&self, plan: &Plan) -> Strategy {
+        plan.options.strategy.unwrap_or(self.default_strategy)
+    }
+
+    /// Asks the engine; again with the same token where the connection failed or the engine was busy for a moment.
+    pub(super) async fn exchange(&self, flight: &mut Flight, began: Instant) -> Result<Verdict, StoreError> {
+        let mut asked = 0;
+        let mut pause = FIRST_PAUSE;
+        let mut call = self.breaker.admit()?;
+        loop {
+            let error = match self.store.acquire(&flight.attempt).await {
+                Ok(verdict) => {
+                    self.breaker.answered();
+                    return Ok(verdict);
+                }
+                Err(error) => error,
+            };
+            self.breaker.failed(call, &error);
+            flight.doubtful |= error.effect() == Effect::Unknown;
+            asked += 1;
+            let in_time = began.elapsed() + pause < self.call_timeout;
+            let again = match error.kind() {
+                ErrorKind::Unavailable => asked <= RECONNECTS,
+                ErrorKind::Busy | ErrorKind::ReadOnly => true,
+                _ => false,
+            };
+            if !(again && in_time) {
+                return Err(error);
+            }
+            sleep(self.sources.jittered(pause)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            match self.breaker.admit() {
+                Ok(admitted) => call = admitted,
+                Err(_) => return Err(error),
+            }
+        }
+    }
+
+    pub(super) fn new_flight(&self, plan: &Plan) -> Flight {
+        Flight {
             attempt: Arc::new(self.new_attempt(plan)),
             boot_at: self.sources.boot_now(),
             doubtful: false,
             heard_since: self.background.heard.since(),
-        });
-        let mut asked = 0;
-        let mut pause = FIRST_PAUSE;
-        let verdict = loop {
-            match self.store.acquire(&flight.attempt).await {
-                Ok(verdict) => break Ok(verdict),
-                Err(error) => {
-                    flight.doubtful |= error.effect() == Effect::Unknown;
-                    asked += 1;
-                    let in_time = began.elapsed() + pause < self.call_timeout;
-                    let again = match error.kind() {
-                        ErrorKind::Unavailable => asked <= RECONNECTS,
-                        ErrorKind::Busy | ErrorKind::ReadOnly => true,
-                        _ => false,
-                    };
-                    if !(again && in_time) {
-                        break Err(error);
-                    }
-                }
-            }
-            sleep(self.sources.jittered(pause)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        };
-        let flight = flight.clone();
-        match verdict {
-            Ok(Verdict::Granted(_)) => {
-                let sent_at = flight.attempt.sent_at().unwrap_or(began);
-                let window = self.window(&flight.attempt, sent_at, flight.boot_at);
-                let held = Arc::new(Held::granted(flight.attempt, window, flight.heard_since));
-                if self.closing.is_closed() {
-                    role.take_back();
-                    return Reply::ShutDown;
-                }
-                let unusable = if role.is_revoked() {
-                    // It was ended by force before its answer came; asked for more than once, it may be granted anew.
-                    Some(DeniedBy::Revoked)
-                } else {
-                    held.remaining().is_zero().then_some(DeniedBy::TooLate)
-                };
-                if let Some(cause) = unusable {
-                    role.take_back();
-                    return Reply::Denied(Denial::default(), cause);
-                }
-                role.granted(&held);
-                Reply::Granted(Granted { held, claimed: false, releases: self.releases.clone() })
-            }
-            Ok(Verdict::Denied(denial)) => {
-                role.denied(&denial);
-                Reply::Denied(denial, DeniedBy::Lock)
-            }
-            Err(error) => {
-                role.failed(&error);
-                Reply::Failed(error)
-            }
         }
     }
 
-    fn new_attempt(&self, plan: &Plan) -> Attempt {
+    pub(super) fn new_attempt(&self, plan: &Plan) -> Attempt {
         let token = self.new_token(plan.options.label.as_deref());
-        Attempt::one(token, Claim::exclusive(plan.on.key.clone(), plan.options.ttl))
+        let claims = plan.claims_above(self.fence_floor());
+        Attempt::of(token, claims).with_patience(plan.patience())
+    }
+
+    /// The lease that was granted to what was sent then.
+    pub(super) fn lease_of(&self, flight: &Flight, sent_at: Instant, grant: Grant, plan: &Plan) -> Arc<Held> {
+        let window = self.window(&flight.attempt, sent_at, flight.boot_at);
+        let attempt = flight.attempt.clone();
+        let held = Arc::new(Held::granted(attempt, window, flight.heard_since, grant.fences, plan.scope));
+        self.saw_fence(held.highest_fence());
+        held
+    }
+
+    /// Why a lease cannot be handed out although it was granted.
+    pub(super) fn unusable(&self, held: &Held, revoked: bool) -> Option<Reply> {
+        if self.closing.is_closed() {
+            return Some(Reply::ShutDown);
+        }
+        let cause = if revoked {
+            // It was ended by force before its answer came; asked for more than once, it may be granted anew.
+            DeniedBy::Revoked
+        } else if held.remaining().is_zero() {
+            DeniedBy::TooLate
+        } else {
+            return None;
+        };
+        Some(Reply::Denied(Denial::default(), cause))
     }
 }
 
-fn no_answer(to: &str) -> StoreError {
+/// What happened to one in line.
+enum Event<'a> {
+    /// Something changed: look again.
+    Again,
+    Ask(Role<'a>),
+    Passed(Arc<Held>, u32),
+}
+
+pub(super) fn no_answer(to: &str) -> StoreError {
     StoreError::not_applied(ErrorKind::Timeout, format!("{to} was not answered in time"))
+}
+
+/// For attempts that join no line.
+pub(super) fn no_answer_to_release() -> StoreError {
+    no_answer(OWN_RELEASE)
 }

@@ -19,7 +19,10 @@ use super::heard::Heard;
 use super::held::Loss;
 use crate::store::{Notice, Revocation, Revocations};
 
-/// How many renewals are under way at a time, and how many other jobs; the rest waits in its queue, earliest first.
+/// How many calls to renew are under way at a time. Each lease has at most one, so those of a sick node do not take the
+/// places of the others until there are very many of them.
+const RENEWALS: usize = 1024;
+/// How many other jobs are under way at a time; the rest waits in its queue, earliest first.
 const CONCURRENCY: usize = 64;
 
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -63,12 +66,19 @@ impl Core {
         }
     }
 
+    /// Asks an engine that did not answer whether it does now.
+    fn probe(self: &Arc<Self>) -> Job {
+        self.breaker.probing();
+        let core = self.clone();
+        unpanicking(async move { core.breaker.probed(&core.store.ping().await) })
+    }
+
     /// A lease was ended by force; if it is one of ours, its guard learns it.
     pub(super) fn revoked(&self, revocation: &Revocation) {
         if let Some(held) = self.lines.revoked(&revocation.on, &revocation.token) {
             tracing::warn!(key = %revocation.on, "lease revoked by force");
             held.end(Loss::Revoked);
-            self.lines.ended(&held);
+            self.lines.ended(&held, None);
         }
     }
 }
@@ -77,35 +87,42 @@ async fn attend(running: Running) {
     let core = &running.0;
     let mut renewals: FuturesUnordered<Job> = FuturesUnordered::new();
     let mut others: FuturesUnordered<Job> = FuturesUnordered::new();
+    let mut probe: Option<Job> = None;
     let mut revocations = Some(core.store.revocations());
+    let batches = core.store.capabilities().batches;
     loop {
         // Before the queues are looked at: what is pushed before the end is announced is found.
         let finishing = core.background.finishing.load(Ordering::Acquire);
-        while renewals.len() < CONCURRENCY
-            && let Some(renewed) = core.renewals.pop()
-        {
+        while renewals.len() < RENEWALS {
+            let batch = core.renewals.pop(batches);
+            if batch.is_empty() {
+                break;
+            }
             let core = core.clone();
-            renewals.push(unpanicking(async move { core.renew(renewed).await }));
+            renewals.push(unpanicking(async move { core.renew(batch).await }));
         }
         while others.len() < CONCURRENCY
             && let Some(job) = next_job(core)
         {
             others.push(job);
         }
-        if finishing && others.is_empty() && core.releases.queue.is_empty() {
+        let nothing_left = core.releases.queue.is_empty() && core.renewals.passing.count() == 0;
+        if finishing && others.is_empty() && nothing_left {
             return;
         }
         tokio::select! {
             biased;
             Some(()) = renewals.next(), if !renewals.is_empty() => {}
             Some(()) = others.next(), if !others.is_empty() => {}
-            () = core.renewals.queue.due(), if renewals.len() < CONCURRENCY => {}
+            () = core.renewals.queue.due(), if renewals.len() < RENEWALS => {}
             () = core.releases.queue.due(), if others.len() < CONCURRENCY => {}
             notice = next_notice(&mut revocations) => match notice {
                 Notice::Listening => core.background.heard.begin(),
                 Notice::Revoked(revocation) => core.revoked(&revocation),
             },
             () = core.background.heard.to_check.changed(), if others.len() < CONCURRENCY => {}
+            () = core.breaker.probe_due(), if probe.is_none() => probe = Some(core.probe()),
+            () = ended(&mut probe) => probe = None,
             () = core.background.changed.notified() => {}
         }
     }
@@ -129,6 +146,14 @@ fn unpanicking(job: impl Future<Output = ()> + Send + 'static) -> Job {
             tracing::error!("the store panicked; its step counts as failed");
         }
     }))
+}
+
+/// Waits for the end of a job, for ever if there is none.
+async fn ended(job: &mut Option<Job>) {
+    match job {
+        Some(job) => job.await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn next_notice(revocations: &mut Option<Revocations>) -> Notice {

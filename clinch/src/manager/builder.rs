@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::LockManager;
 use super::core::Core;
-use super::options::LockOptions;
+use super::options::{LockOptions, Strategy};
 use super::sources::Sources;
 use crate::error::Error;
 use crate::store::Store;
@@ -39,6 +39,7 @@ pub struct Builder<S = ()> {
     owns_store: bool,
     options: StoreOptions,
     max_ttl: Duration,
+    strategy: Strategy,
     sources: Sources,
     host: Option<String>,
 }
@@ -50,6 +51,7 @@ impl Default for Builder {
             owns_store: true,
             options: StoreOptions::default(),
             max_ttl: LockOptions::MAX_TTL,
+            strategy: Strategy::FailFast,
             sources: Sources::system(),
             host: None,
         }
@@ -60,6 +62,16 @@ impl<S> Builder<S> {
     /// The longest TTL that is accepted; 24 h unless set, at most 366 days.
     pub const fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
+        self
+    }
+
+    /// What to do when the engine fails, unless a call says otherwise; [`Strategy::FailFast`] unless set.
+    ///
+    /// Whatever the strategy, an engine that does not answer is not asked by every caller again: after five failures in a
+    /// row over at least 200 ms, or one call without any answer, attempts fail at once until the engine answers a ping, four of which are sent a
+    /// second. Renewals and releases are not held back by that.
+    pub const fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
         self
     }
 
@@ -110,6 +122,7 @@ impl<S> Builder<S> {
             self.sources,
             self.max_ttl,
             self.options.call_timeout,
+            self.strategy,
             self.options.runtime,
             &host,
         );
@@ -166,6 +179,7 @@ impl Builder {
             owns_store: false,
             options: self.options,
             max_ttl: self.max_ttl,
+            strategy: self.strategy,
             sources: self.sources,
             host: self.host,
         }

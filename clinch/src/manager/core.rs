@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -10,14 +10,16 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::background::Background;
+use super::breaker::Breaker;
 use super::held::Window;
 use super::line::Lines;
+use super::options::Strategy;
 use super::release::Releases;
 use super::renew::Renewals;
 use super::sources::Sources;
 use super::tally::Tally;
 use crate::key::escape::Escaped;
-use crate::lease::{Attempt, Token};
+use crate::lease::{Attempt, Fence, Token};
 use crate::store::{ErrorKind, Store, StoreError, StoreFuture};
 
 /// What is added to the relative allowance for drift: Redis counts in milliseconds and rounds.
@@ -37,6 +39,12 @@ pub(super) struct Core {
     pub(super) renewals: Arc<Renewals>,
     pub(super) background: Background,
     pub(super) closing: Closing,
+    pub(super) breaker: Breaker,
+    /// What to do when the engine fails, unless a call says otherwise.
+    pub(super) default_strategy: Strategy,
+    /// The highest fence that this manager has seen, on whatever key: fences rise with the engine's clock, so one floor for
+    /// all keys costs nothing and needs no memory.
+    fence_floor: AtomicU64,
     /// Attempts that are under way.
     pub(super) attempts: Tally,
     /// Guards that are alive.
@@ -51,6 +59,7 @@ impl Core {
         sources: Sources,
         max_ttl: Duration,
         call_timeout: Duration,
+        default_strategy: Strategy,
         runtime: Option<Handle>,
         host: &str,
     ) -> Self {
@@ -71,6 +80,9 @@ impl Core {
             renewals: Arc::default(),
             background: Background::default(),
             closing: Closing::default(),
+            breaker: Breaker::default(),
+            default_strategy,
+            fence_floor: AtomicU64::new(0),
             attempts: Tally::default(),
             guards: Tally::default(),
             owner,
@@ -89,6 +101,16 @@ impl Core {
         }
         let _ = write!(text, ":{}", self.sources.wall_ms());
         Token::from_text(text)
+    }
+
+    pub(super) fn fence_floor(&self) -> Fence {
+        Fence::new(self.fence_floor.load(Ordering::Acquire))
+    }
+
+    pub(super) fn saw_fence(&self, fence: Option<Fence>) {
+        if let Some(fence) = fence {
+            self.fence_floor.fetch_max(fence.get(), Ordering::AcqRel);
+        }
     }
 
     /// Takes a step, and once more where the connection failed under it: it may have died long ago, while it was idle.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -53,9 +54,14 @@ impl<T> DueQueue<T> {
 
     /// The first one, if it is due.
     pub(super) fn pop_due(&self) -> Option<T> {
+        self.pop_due_with(|_| Duration::ZERO)
+    }
+
+    /// The first one, if it is due, or will be within what `early` says of it.
+    pub(super) fn pop_due_with(&self, early: impl FnOnce(&T) -> Duration) -> Option<T> {
         let mut inner = self.inner();
-        let first = inner.items.first_entry().filter(|first| first.key().0 <= Instant::now())?;
-        Some(first.remove())
+        let first = inner.items.first_entry()?;
+        (first.key().0 <= Instant::now() + early(first.get())).then(|| first.remove())
     }
 
     pub(super) fn is_empty(&self) -> bool {

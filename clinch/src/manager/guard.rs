@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::{Core, Life};
-use super::held::{Held, Loss, Telling};
+use super::held::{Held, Loss};
 use super::renew::Renewing;
+use super::tenure::Tenure;
 use crate::error::Error;
 use crate::key::Key;
-use crate::lease::Token;
+use crate::lease::{Fence, Mode, Token};
 
 /// A look at a lease: what it is on, how long it is good for, when it is lost. It gives no right to release.
 ///
@@ -18,13 +19,23 @@ use crate::lease::Token;
 #[derive(Clone)]
 pub struct Lease {
     held: Arc<Held>,
+    pass: u32,
     core: Arc<Core>,
 }
 
 impl Lease {
-    /// The key.
+    /// The key; the first one, if the lease is on several.
     pub fn key(&self) -> &Key {
         &self.held.on().key
+    }
+
+    /// The keys of all its locks, in the order in which they were asked for; the name of the limit if it is a permit alone.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let only = self.held.claims().len() == 1;
+        let claims = self.held.claims().iter();
+        claims
+            .filter(move |claim| only || !matches!(claim.mode(), Mode::Permit { .. }))
+            .map(|claim| &claim.on().key)
     }
 
     /// The token under which the engine has it. Whoever knows it can release the lease: do not log it.
@@ -32,10 +43,29 @@ impl Lease {
         self.held.attempt().token()
     }
 
+    /// The fence of this holder, if the lock is [`fenced`](crate::LockOptions::fenced) and the lease is not degraded: higher
+    /// than that of every holder before. Of several keys it is the fence of the first; see [`fence_of`](Self::fence_of).
+    pub fn fence(&self) -> Option<Fence> {
+        self.held.fence(0, self.pass)
+    }
+
+    /// The fence of this holder on one of the lease's keys.
+    pub fn fence_of(&self, key: &Key) -> Option<Fence> {
+        let place = self.held.claims().iter().position(|claim| claim.on().key == *key)?;
+        self.held.fence(place, self.pass)
+    }
+
+    /// Whether the engine failed and the holder went on without it ([`Strategy::Proceed`](crate::Strategy::Proceed)): other
+    /// processes may hold the same. Inside this process it excludes like any other, and everything else that is said here
+    /// of its validity is about that only.
+    pub fn is_degraded(&self) -> bool {
+        self.held.is_degraded()
+    }
+
     /// How long the lease is still valid: from just before it was asked for, minus drift. Zero once it is lost or
     /// given back.
     pub fn remaining(&self) -> Duration {
-        self.held.remaining()
+        self.held.remaining_for(self.pass)
     }
 
     /// Whether the lease is still valid, by the clock that does not stop when the machine sleeps.
@@ -56,13 +86,17 @@ impl Lease {
     /// Safe: nothing is lost when the future is dropped; call it again.
     pub async fn lost(&self) -> Loss {
         self.core.ensure_background();
+        if self.held.is_degraded() {
+            // The engine knows nothing of it that could be heard or looked up.
+            return self.held.lost(self.pass).await;
+        }
         let heard = &self.core.background.heard;
         loop {
             let since = heard.since();
             heard.watch(&self.held);
             tokio::select! {
                 biased;
-                loss = self.held.lost() => return loss,
+                loss = self.held.lost(self.pass) => return loss,
                 () = heard.begun_after(since) => {}
             }
         }
@@ -78,23 +112,45 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// A lock that is held. It is given back by [`release`](Self::release), or in the background when it is dropped.
+/// What the guards of one holder share: usually there is one, more where a scope entered again. The last one out ends it.
+#[derive(Debug)]
+pub(super) struct Holding {
+    // Dropped first: what is given up is not renewed any more.
+    _renewing: Option<Renewing>,
+    tenure: Tenure,
+    _life: Arc<Life>,
+}
+
+impl Holding {
+    pub(super) const fn new(tenure: Tenure, renewing: Option<Renewing>, life: Arc<Life>) -> Self {
+        Self { _renewing: renewing, tenure, _life: life }
+    }
+
+    pub(super) const fn held(&self) -> &Arc<Held> {
+        self.tenure.held()
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        !self.held().remaining_for(self.tenure.pass()).is_zero()
+    }
+}
+
+/// A lock or a permit that is held. It is given back by [`release`](Self::release), or in the background when it is dropped.
 ///
 /// Everything that can be asked of a [`Lease`] can be asked of its guard.
 #[must_use = "a lock is held only as long as its guard lives: bind it to a name such as `_guard` (`let _ =` gives it back at once)"]
 pub struct LockGuard {
     lease: Lease,
-    renewing: Option<Renewing>,
-    /// Whether the right to release is still this guard's.
-    armed: bool,
-    life: Arc<Life>,
+    /// `None` only while it is being released.
+    holding: Option<Arc<Holding>>,
 }
 
 impl LockGuard {
-    pub(super) fn new(held: Arc<Held>, renewing: Option<Renewing>, life: Arc<Life>) -> Self {
-        let core = life.0.clone();
-        core.guards.add();
-        Self { lease: Lease { held, core }, renewing, armed: true, life }
+    pub(super) fn new(holding: Arc<Holding>) -> Self {
+        let tenure = &holding.tenure;
+        let lease = Lease { held: tenure.held().clone(), pass: tenure.pass(), core: tenure.core().clone() };
+        lease.core.guards.add();
+        Self { lease, holding: Some(holding) }
     }
 
     /// A look at the lease, to be kept where the guard cannot go.
@@ -103,7 +159,11 @@ impl LockGuard {
     }
 
     /// Gives the lock back and says whether this token still held it: `false` if it had expired at the engine (a little
-    /// later than by the guard's own careful count), was taken over, or was ended by force; and if the first answer was lost and the second time there was nothing left to give back.
+    /// later than by the guard's own careful count), was taken over, or was ended by force; and if the first answer was
+    /// lost and the second time there was nothing left to give back.
+    ///
+    /// Where the lease goes to the next waiter of this process, or another guard of the same scope still has it, nothing is
+    /// sent, and the answer is whether it was still valid.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine could not be told. The release then goes on in the background until it is
@@ -112,28 +172,13 @@ impl LockGuard {
     /// # Cancel safety
     /// Safe: if the future is dropped, the release goes on in the background.
     pub async fn release(mut self) -> Result<bool, Error> {
-        self.renewing = None;
-        self.armed = false;
-        let held = &self.lease.held;
-        self.lease.core.ensure_background();
-        match held.begin_release() {
-            // The engine said that it is gone: there is nothing to give back.
-            Telling::Nothing => return Ok(false),
-            Telling::TakeBack => {
-                self.lease.core.releases.push(held.clone());
-                return Ok(false);
-            }
-            Telling::Release => {}
-        }
-        match self.lease.core.release(held).await {
-            Ok(release) => {
-                if !release.held {
-                    tracing::warn!(key = %held.on(), "a release came too late: the lease had expired or was taken over");
-                }
-                Ok(release.held)
-            }
-            Err(source) => Err(Error::engine("release", Some(&held.on().key), source)),
-        }
+        let Some(holding) = self.holding.take() else { return Ok(false) };
+        let Some(holding) = Arc::into_inner(holding) else { return Ok(self.lease.is_valid()) };
+        let Holding { _renewing: renewing, tenure, _life: life } = holding;
+        drop(renewing);
+        let released = tenure.release().await;
+        drop(life);
+        released.map_err(|source| Error::engine("release", Some(self.lease.key()), source))
     }
 }
 
@@ -148,11 +193,8 @@ impl Deref for LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         // No I/O, no spawn, no panic: the background task does the rest.
-        self.renewing = None;
-        if self.armed && self.lease.held.begin_release() != Telling::Nothing {
-            self.lease.core.releases.push(self.lease.held.clone());
-        }
-        self.life.0.guards.remove();
+        self.holding = None;
+        self.lease.core.guards.remove();
     }
 }
 

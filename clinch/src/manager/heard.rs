@@ -93,20 +93,23 @@ impl Core {
         if held.remaining().is_zero() {
             return;
         }
-        let answer = self.once_more(|| self.store.inspect(held.on())).await;
-        held.looked_up(since);
-        match answer {
-            Ok(holders) if holders.iter().any(|holder| holder.token() == held.attempt().token()) => {}
-            Ok(_) => {
-                tracing::warn!(key = %held.on(), "lease lost: the engine no longer has it under this token");
-                held.end(Loss::TakenOver);
-                self.lines.ended(held);
-            }
-            // Its validity is not longer for that, and the next renewal asks again.
-            Err(error) => {
-                tracing::debug!(key = %held.on(), %error, "could not look whether the lease is still held");
+        for claim in held.claims() {
+            let on = claim.on();
+            match self.once_more(|| self.store.inspect(on)).await {
+                Ok(holders) if holders.iter().any(|holder| holder.token() == held.attempt().token()) => {}
+                Ok(_) => {
+                    tracing::warn!(key = %on, "lease lost: the engine no longer has it under this token");
+                    held.end(Loss::TakenOver);
+                    self.lines.ended(held, None);
+                    break;
+                }
+                // Its validity is not longer for that, and the next renewal asks again.
+                Err(error) => {
+                    tracing::debug!(key = %on, %error, "could not look whether the lease is still held");
+                }
             }
         }
+        held.looked_up(since);
     }
 }
 

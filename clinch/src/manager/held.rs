@@ -1,8 +1,10 @@
 //! The state of one lease that this process was granted, shared by its guard, its observers and the background task.
 //!
 //! A lease goes `Held` → `Releasing` → `Ended`, or straight to `Ended`, and never back: once [`lost`](Held::lost) has
-//! fired, no late answer makes it valid again.
+//! fired, no late answer makes it valid again. While it is held it may be passed from one local holder to the next; each
+//! has the lease under the number of its pass, and what is asked under an earlier number is over.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,10 +13,16 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::clock;
-use crate::lease::{Attempt, ClaimKey, Holder};
+use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode};
 
 /// tokio's timers round up to whole milliseconds; `lost()` is armed this much early so that it never fires late.
 const TIMER_GRANULARITY: Duration = Duration::from_millis(1);
+
+/// How often a lease may be passed on before it goes back to the engine, so that other processes get their turn. Less than
+/// [`Fence::STEP`], because passes count inside a step.
+const MOST_PASSES: u32 = 64;
+/// For how long a lease may be passed on.
+const PASSED_FOR: Duration = Duration::from_millis(50);
 
 /// Why a lease no longer protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,6 +36,17 @@ pub enum Loss {
     Revoked,
     /// It was given back.
     Released,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its validity ended",
+            Self::TakenOver => "the engine no longer has it",
+            Self::Revoked => "it was ended by force",
+            Self::Released => "it was given back",
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +65,17 @@ pub(super) enum Telling {
     Release,
     /// The same, but nobody has to wait for that: the lease was lost before.
     TakeBack,
+}
+
+/// Whether a lease can change hands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passing {
+    /// It has: this is the number under which the next one has it.
+    Passed(u32),
+    /// Only after it was renewed; until then nobody has it, and this is the number of that.
+    AfterRenewal(u32),
+    /// It must go back to the engine.
+    No,
 }
 
 /// How a lease stands, for those who want its key.
@@ -79,6 +109,15 @@ pub(super) struct Held {
     watched: AtomicBool,
     /// Whether it was ever handed out, as opposed to an attempt that is only taken back.
     handed_out: bool,
+    /// The fences of its claims as the engine gave them; empty if none was asked for.
+    fences: Vec<Option<Fence>>,
+    /// The engine failed and the holder went on without it.
+    degraded: bool,
+    /// The scope in which it was asked for; 0: none.
+    scope: u64,
+    since: Instant,
+    /// A renewal is under way.
+    renewing: AtomicBool,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -87,11 +126,26 @@ pub(super) struct Held {
 struct State {
     phase: Phase,
     window: Window,
+    /// How often it was passed on.
+    pass: u32,
 }
 
 impl Held {
-    pub(super) fn granted(attempt: Arc<Attempt>, window: Window, heard_since: Option<u64>) -> Self {
-        Self::new(attempt, window, heard_since, Phase::Held)
+    pub(super) fn granted(
+        attempt: Arc<Attempt>,
+        window: Window,
+        heard_since: Option<u64>,
+        fences: Vec<Option<Fence>>,
+        scope: u64,
+    ) -> Self {
+        Self { fences, scope, ..Self::new(attempt, window, heard_since, Phase::Held) }
+    }
+
+    /// What somebody has who went on although the engine failed: it excludes inside this process until then, and the
+    /// attempt, if it was sent, is taken back at the end.
+    pub(super) fn degraded(attempt: Arc<Attempt>, until: Instant, scope: u64) -> Self {
+        let window = Window { valid_until: until, boot_until: None, engine_until: until };
+        Self { degraded: true, scope, ..Self::new(attempt, window, None, Phase::Held) }
     }
 
     /// An attempt that was never handed out and must be taken back.
@@ -108,7 +162,12 @@ impl Held {
             heard_since: AtomicU64::new(heard_since.unwrap_or_default()),
             watched: AtomicBool::new(false),
             handed_out: phase == Phase::Held,
-            state: Mutex::new(State { phase, window }),
+            fences: Vec::new(),
+            degraded: false,
+            scope: 0,
+            since: Instant::now(),
+            renewing: AtomicBool::new(false),
+            state: Mutex::new(State { phase, window, pass: 0 }),
             changed: Notify::new(),
         }
     }
@@ -117,8 +176,50 @@ impl Held {
         &self.attempt
     }
 
+    pub(super) fn shared_attempt(&self) -> Arc<Attempt> {
+        self.attempt.clone()
+    }
+
     pub(super) const fn was_handed_out(&self) -> bool {
         self.handed_out
+    }
+
+    pub(super) const fn is_degraded(&self) -> bool {
+        self.degraded
+    }
+
+    pub(super) const fn scope(&self) -> u64 {
+        self.scope
+    }
+
+    pub(super) fn claims(&self) -> &[Claim] {
+        self.attempt.claims()
+    }
+
+    /// How it holds this key.
+    pub(super) fn mode_on(&self, on: &ClaimKey) -> Option<Mode> {
+        self.claims().iter().find(|claim| claim.on() == on).map(Claim::mode)
+    }
+
+    /// The fence of the claim at this place, under the number of a pass.
+    pub(super) fn fence(&self, claim: usize, pass: u32) -> Option<Fence> {
+        let granted = self.fences.get(claim).copied().flatten()?;
+        Some(Fence::new(granted.get().saturating_add(u64::from(pass))))
+    }
+
+    /// The highest fence that it may have given by now.
+    pub(super) fn highest_fence(&self) -> Option<Fence> {
+        let pass = self.state().pass;
+        (0..self.fences.len()).filter_map(|claim| self.fence(claim, pass)).max()
+    }
+
+    /// Begins a renewal; `false` if one is under way.
+    pub(super) fn begin_renewal(&self) -> bool {
+        !self.renewing.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn end_renewal(&self) {
+        self.renewing.store(false, Ordering::Release);
     }
 
     /// Whether everything since it was asked for, or looked up last, was heard.
@@ -163,11 +264,35 @@ impl Held {
         self.state().remaining()
     }
 
-    /// As others see it.
-    pub(super) fn holder(&self) -> Holder {
+    /// The same for the one who has it under the number of a pass.
+    pub(super) fn remaining_for(&self, pass: u32) -> Duration {
+        let state = self.state();
+        if state.pass == pass { state.remaining() } else { Duration::ZERO }
+    }
+
+    /// As others see it who want this key.
+    pub(super) fn holder(&self, on: &ClaimKey) -> Holder {
         let remaining = self.remaining().max(Duration::from_millis(1));
-        let claim = &self.attempt.claims()[0];
+        let place = self.claims().iter().position(|claim| claim.on() == on).unwrap_or_default();
+        let (claim, pass) = (&self.claims()[place], self.state().pass);
         Holder::new(claim.on().clone(), claim.mode(), self.attempt.token().clone(), Some(remaining))
+            .with_fence(self.fence(place, pass))
+    }
+
+    /// Passes the lease on from the one who has it under `pass`, if it is good enough and was not passed on too often. With
+    /// less than half its validity left it must be renewed first.
+    pub(super) fn pass_on(&self, pass: u32) -> Passing {
+        let mut state = self.state();
+        let fresh = pass < MOST_PASSES && self.since.elapsed() < PASSED_FOR;
+        if self.degraded || state.pass != pass || !fresh || state.remaining().is_zero() {
+            return Passing::No;
+        }
+        state.pass += 1;
+        let (left, number) = (state.remaining(), state.pass);
+        drop(state);
+        // Whoever looks at it under the old number learns that it is over.
+        self.changed.notify_waiters();
+        if left * 2 >= self.attempt.ttl() { Passing::Passed(number) } else { Passing::AfterRenewal(number) }
     }
 
     pub(super) fn standing(&self) -> Standing {
@@ -210,9 +335,16 @@ impl Held {
         self.changed.notify_waiters();
     }
 
-    /// Marks the lease as on its way out, and says what the engine must be told.
-    pub(super) fn begin_release(&self) -> Telling {
+    /// Marks the lease as on its way out, and says what the engine must be told. Whoever no longer has it, because it was
+    /// passed on, gives nothing back.
+    pub(super) fn begin_release(&self, pass: u32) -> Telling {
         let mut state = self.state();
+        if state.pass != pass {
+            return Telling::Nothing;
+        }
+        if self.degraded {
+            return self.begin_degraded_release(state);
+        }
         let telling = match state.phase {
             // By our count it has expired, but our count is careful, and the engine's clock may be slow.
             Phase::Held | Phase::Ended(Loss::Expired) => Telling::Release,
@@ -228,6 +360,23 @@ impl Held {
         telling
     }
 
+    /// An attempt that was never sent left nothing behind; another may have been granted after all, or still be.
+    fn begin_degraded_release(&self, mut state: MutexGuard<'_, State>) -> Telling {
+        if matches!(state.phase, Phase::Releasing | Phase::Ended(Loss::Released)) {
+            return Telling::Nothing;
+        }
+        if self.attempt.sent_at().is_none() {
+            self.end_locked(state, Loss::Released);
+            return Telling::Nothing;
+        }
+        state.phase = Phase::Releasing;
+        let engine_until = Instant::now() + self.attempt.longest_ttl();
+        state.window.engine_until = state.window.engine_until.max(engine_until);
+        drop(state);
+        self.changed.notify_waiters();
+        Telling::Release
+    }
+
     pub(super) fn finish_release(&self) {
         let state = self.state();
         if state.phase == Phase::Releasing {
@@ -235,12 +384,13 @@ impl Held {
         }
     }
 
-    /// Waits until the lease no longer protects: no later than the end of its validity, even while a renewal hangs.
-    pub(super) async fn lost(&self) -> Loss {
+    /// Waits until the lease no longer protects the one who has it under `pass`: no later than the end of its validity,
+    /// even while a renewal hangs.
+    pub(super) async fn lost(&self, pass: u32) -> Loss {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            let wake_at = match self.look_for_loss() {
+            let wake_at = match self.look_for_loss(pass) {
                 Ok(loss) => return loss,
                 Err(valid_until) => early(valid_until),
             };
@@ -253,8 +403,11 @@ impl Held {
     }
 
     /// The loss, or the end of the validity.
-    fn look_for_loss(&self) -> Result<Loss, Instant> {
+    fn look_for_loss(&self, pass: u32) -> Result<Loss, Instant> {
         let state = self.state();
+        if state.pass != pass {
+            return Ok(Loss::Released);
+        }
         match state.phase {
             Phase::Ended(loss) => Ok(loss),
             Phase::Releasing => Ok(Loss::Released),

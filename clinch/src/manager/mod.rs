@@ -5,22 +5,31 @@
 //! only what this process cannot answer itself. `ARCHITECTURE.md` explains how.
 
 mod acquire;
+mod alone;
 mod background;
+mod breaker;
 mod builder;
 mod clock;
 mod core;
 mod due;
+mod each;
 mod guard;
 mod heard;
 mod held;
+mod limit;
 mod line;
 mod options;
 mod outcome;
+mod plan;
 mod release;
 mod renew;
 mod schedule;
+mod scope;
 mod sources;
+mod strategy;
 mod tally;
+mod tenure;
+mod with_lock;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,19 +37,27 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use self::acquire::{Plan, Reply};
+use self::acquire::Reply;
 use self::core::{Core, Life};
-use crate::error::{Denied, Error};
-use crate::key::IntoKey;
+use self::guard::Holding;
+use self::plan::Plan;
+use self::scope::Cover;
+use self::tenure::Tenure;
+use self::with_lock::with_lock;
+use crate::error::{Denied, DeniedBy, Error};
+use crate::key::{IntoKey, Key};
 use crate::lease::{ClaimKey, Holder};
 use crate::store::{Capabilities, Cursor, Page, Revocation};
 
 pub use self::builder::Builder;
 pub use self::guard::{Lease, LockGuard};
 pub use self::held::Loss;
-pub use self::options::LockOptions;
+pub use self::limit::Limit;
+pub use self::options::{LockOptions, Strategy};
 pub use self::outcome::Outcome;
+pub use self::scope::Scope;
 pub use self::sources::Sources;
+pub use self::with_lock::WithLock;
 
 /// Takes locks. Clones are cheap and share everything: make one per process and engine.
 ///
@@ -137,17 +154,13 @@ impl LockManager {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind. What it may have been granted meanwhile is given to the next one who
     /// asks for the same, or back to the engine in the background. But do not keep a call without polling it: callers of
-    /// the same process share one call per key, and wait for it.
+    /// the same process share one call per key, and a waiter may be handed the lease while nobody polls it.
     pub async fn try_lock(
         &self,
         key: impl IntoKey,
         options: impl Into<LockOptions>,
     ) -> Result<Option<LockGuard>, Error> {
-        match self.attempt(key, options).await? {
-            Outcome::Acquired(guard) => Ok(Some(guard)),
-            Outcome::DeniedByLock(_) => Ok(None),
-            Outcome::EngineFailed(error) => Err(error),
-        }
+        self.attempt(key, options).await?.or_denied()
     }
 
     /// Takes the lock, or says in full why not.
@@ -162,38 +175,7 @@ impl LockManager {
         key: impl IntoKey,
         options: impl Into<LockOptions>,
     ) -> Result<Outcome, Error> {
-        let key = key.into_key()?;
-        let options = options.into().checked(self.core.max_ttl)?;
-        let plan = Plan::new(ClaimKey::lock(key), options);
-        // Until the guard is made, so that a shutdown never misses it.
-        let _under_way = self.core.attempts.counted();
-        let key = &plan.on.key;
-        match self.core.acquire(&plan).await {
-            Reply::Granted(granted) => {
-                tracing::debug!(%key, "acquired");
-                let held = granted.claim();
-                let renewing = plan
-                    .options
-                    .renewal_interval()
-                    .map(|(every, up_to)| self.core.renewals.start(&held, every, up_to));
-                Ok(Outcome::Acquired(LockGuard::new(held, renewing, self.life.clone())))
-            }
-            Reply::Denied(denial, cause) => {
-                tracing::debug!(%key, ?cause, "denied");
-                Ok(Outcome::DeniedByLock(Denied {
-                    key: key.clone(),
-                    cause,
-                    holder: denial.holder,
-                    retry_after: denial.retry_after,
-                    wait: plan.options.wait,
-                }))
-            }
-            Reply::Failed(source) => {
-                tracing::error!(%key, error = %source, "engine failure");
-                Ok(Outcome::EngineFailed(Error::engine("acquire", Some(key), source)))
-            }
-            Reply::ShutDown => Err(Error::ShutDown { key: Some(key.clone()) }),
-        }
+        self.carry_out(self.plan(vec![key.into_key()?], options.into())?).await
     }
 
     /// Takes the lock, waiting at most the options' `wait` for it.
@@ -204,11 +186,7 @@ impl LockManager {
     /// # Cancel safety
     /// Safe, as [`try_lock`](Self::try_lock): a waiter that is dropped leaves the line.
     pub async fn lock(&self, key: impl IntoKey, options: impl Into<LockOptions>) -> Result<LockGuard, Error> {
-        match self.attempt(key, options).await? {
-            Outcome::Acquired(guard) => Ok(guard),
-            Outcome::DeniedByLock(denied) => Err(Error::denied(denied)),
-            Outcome::EngineFailed(error) => Err(error),
-        }
+        self.attempt(key, options).await?.or_error()
     }
 
     /// Runs `block` under the lock and gives the lock back on every way out: value, error, panic, dropped future.
@@ -216,7 +194,8 @@ impl LockManager {
     /// (After a panic or a dropped future the lock is given back in the background, so the runtime must still live.)
     ///
     /// The block gets a [`Lease`] to look at. What it returns comes back untouched, an error of its own included: a
-    /// release that fails is logged, never put in its place.
+    /// release that fails is logged, never put in its place. With [`cancel_on_loss`](WithLock::cancel_on_loss) the block is
+    /// dropped when the lease is lost.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -233,27 +212,269 @@ impl LockManager {
     /// # }
     /// ```
     ///
-    /// # Errors
-    /// As [`lock`](Self::lock); the block has not run then.
+    /// What it returns is to be awaited. It fails as [`lock`](Self::lock) does; the block has not run then.
     ///
     /// # Cancel safety
     /// Safe: dropping the future drops the block and then gives the lock back in the background.
-    pub async fn with_lock<T, B, F>(
+    pub fn with_lock<T, B, F>(
         &self,
         key: impl IntoKey,
         options: impl Into<LockOptions>,
         block: B,
-    ) -> Result<T, Error>
+    ) -> WithLock<impl Future<Output = Result<T, Error>>>
     where
         B: FnOnce(Lease) -> F,
         F: Future<Output = T>,
     {
-        let guard = self.lock(key, options).await?;
-        let value = block(guard.lease()).await;
-        if let Err(error) = guard.release().await {
-            tracing::warn!(%error, "the block is done, but its lock could not be given back at once");
+        with_lock(self.lock(key, options), block)
+    }
+
+    /// Takes the locks on all of these keys, or none of them, in one step of the engine; at most 64 keys. `None` if somebody
+    /// else has one of them.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use clinch::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), clinch::Error> {
+    /// # let locks = LockManager::memory();
+    /// let ttl = Duration::from_secs(10);
+    /// let both = locks.try_lock_all(["account:1", "account:2"], ttl).await?;
+    /// assert!(both.is_some());
+    /// // The order does not matter: nobody ever has one of them and waits for the other.
+    /// assert!(locks.try_lock_all(["account:2", "account:1"], ttl).await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_lock`](Self::try_lock); the same key twice is bad input.
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call leaves nothing behind.
+    pub async fn try_lock_all(
+        &self,
+        keys: impl IntoIterator<Item = impl IntoKey>,
+        options: impl Into<LockOptions>,
+    ) -> Result<Option<LockGuard>, Error> {
+        self.attempt_all(keys, options).await?.or_denied()
+    }
+
+    /// Takes the locks on all of these keys, or none of them, waiting at most the options' `wait`; see
+    /// [`try_lock_all`](Self::try_lock_all).
+    ///
+    /// Whoever waits for several keys holds none of them meanwhile, so there is no deadlock, but those who want fewer keys
+    /// may be faster.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); the same key twice is bad input.
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call leaves nothing behind.
+    pub async fn lock_all(
+        &self,
+        keys: impl IntoIterator<Item = impl IntoKey>,
+        options: impl Into<LockOptions>,
+    ) -> Result<LockGuard, Error> {
+        self.attempt_all(keys, options).await?.or_error()
+    }
+
+    /// Takes the locks on all of these keys, or says in full why not; see [`try_lock_all`](Self::try_lock_all).
+    ///
+    /// # Errors
+    /// As [`attempt`](Self::attempt); the same key twice is bad input.
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call leaves nothing behind.
+    pub async fn attempt_all(
+        &self,
+        keys: impl IntoIterator<Item = impl IntoKey>,
+        options: impl Into<LockOptions>,
+    ) -> Result<Outcome, Error> {
+        let keys: Result<Vec<_>, _> = keys.into_iter().map(IntoKey::into_key).collect();
+        self.carry_out(self.plan(keys?, options.into())?).await
+    }
+
+    /// Tries the locks on many keys that have nothing to do with each other, each with its own options and its own outcome,
+    /// in one exchange with the engine. The outcomes come in the order of the keys.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use clinch::{LockManager, LockOptions, Outcome};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), clinch::Error> {
+    /// # let locks = LockManager::memory();
+    /// let _held = locks.lock("order:2", Duration::from_secs(10)).await?;
+    /// let outcomes = locks.attempt_each([
+    ///     ("order:1", LockOptions::new(Duration::from_secs(10))),
+    ///     ("order:2", LockOptions::new(Duration::from_secs(60))),
+    /// ]).await?;
+    /// assert!(matches!(outcomes[..], [Outcome::Acquired(_), Outcome::DeniedByLock(_)]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Bad input, of whichever key: nothing was sent then. A group is tried once, so a `wait`, a fair queue and re-entry are
+    /// bad input too, and so is the same key twice.
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call leaves nothing behind.
+    pub async fn attempt_each<K: IntoKey, O: Into<LockOptions>>(
+        &self,
+        group: impl IntoIterator<Item = (K, O)>,
+    ) -> Result<Vec<Outcome>, Error> {
+        let mut plans: Vec<Plan> = Vec::new();
+        for (key, options) in group {
+            let options = options.into();
+            for (field, asked) in [
+                ("wait", !options.wait.is_zero()),
+                ("fair", options.fair.is_some()),
+                ("reentrant", options.reentrant),
+            ] {
+                if asked {
+                    return Err(Error::option(field, &true, "a group is tried once, each key for itself"));
+                }
+            }
+            let plan = self.plan(vec![key.into_key()?], options)?;
+            if plans.iter().any(|earlier| earlier.claims[0].on() == plan.claims[0].on()) {
+                return Err(Error::option("group", plan.key(), "the same key twice in one group"));
+            }
+            plans.push(plan);
         }
-        Ok(value)
+        // Until the guards are made, so that a shutdown never misses one.
+        let _under_way = self.core.attempts.counted();
+        let replies = self.core.acquire_each(&plans).await;
+        let scope = Scope::current(&self.core);
+        plans.iter().zip(replies).map(|(plan, reply)| self.outcome(plan, reply, scope.as_ref())).collect()
+    }
+
+    /// A limit of `n` holders at a time, across all processes that use the same name; see [`Limit`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidKey`], and [`Error::InvalidOption`] for a limit of 0.
+    pub fn limit(&self, key: impl IntoKey, n: u32) -> Result<Limit, Error> {
+        Limit::new(self.clone(), key, n)
+    }
+
+    /// Runs a future in a scope of its own: inside it, [`reentrant`](LockOptions::reentrant) locks on what the scope already
+    /// holds succeed at once, and the last guard out gives the lock back.
+    ///
+    /// The scope travels with the task, not with the thread. Tasks that the future spawns are not in it, unless they are
+    /// given it: [`current_scope`](Self::current_scope) and [`Scope::enter`]. A scope inside a scope is another one.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use clinch::{LockManager, LockOptions, Outcome};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), clinch::Error> {
+    /// # let locks = LockManager::memory();
+    /// let again = LockOptions::new(Duration::from_secs(10)).reentrant();
+    /// locks.scope(async {
+    ///     let outer = locks.lock("order:42", again.clone()).await?;
+    ///     let inner = locks.attempt("order:42", again.clone()).await?;
+    ///     assert!(matches!(inner, Outcome::Reentered(_)));
+    ///     drop(outer); // `inner` still has it
+    ///     Ok(())
+    /// }).await
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// As that of the future. When it is done or dropped, the scope has ended.
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        Scope::new(&self.core).run(future).await
+    }
+
+    /// The scope of this manager that the running task is in, to be given to other tasks.
+    pub fn current_scope(&self) -> Option<Scope> {
+        Scope::current(&self.core)
+    }
+
+    fn plan(&self, keys: Vec<Key>, options: LockOptions) -> Result<Plan, Error> {
+        Plan::lock(keys, options, self.core.max_ttl, self.core.store.capabilities())
+    }
+
+    /// Takes what is planned: by entering again, or as the strategy says.
+    async fn carry_out(&self, mut plan: Plan) -> Result<Outcome, Error> {
+        // Until the guard is made, so that a shutdown never misses it.
+        let _under_way = self.core.attempts.counted();
+        let scope = Scope::current(&self.core);
+        if let Some(scope) = &scope {
+            plan.scope = scope.id();
+            if let Cover::All(holding) = scope.cover(&plan)? {
+                return Ok(Outcome::Reentered(LockGuard::new(holding)));
+            }
+        }
+        let reenters = scope.as_ref().filter(|_| plan.options.reentrant);
+        let reply = tokio::select! {
+            biased;
+            reply = self.core.acquire_by_strategy(&plan) => reply,
+            // Another task of the scope has it now.
+            holding = covered(reenters, &plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
+        };
+        if let Some(scope) = reenters
+            && matches!(reply, Reply::Denied(..))
+            && let Some(held) = self.core.lines.of_scope(&plan.claims, scope.id())
+        {
+            // Another task of the scope was granted it a moment ago, and will have its guard in another.
+            tokio::select! {
+                biased;
+                holding = scope.covered(&plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
+                () = held.over() => {}
+            }
+        }
+        self.outcome(&plan, reply, scope.as_ref())
+    }
+
+    /// Makes a guard of what was granted.
+    fn guard(&self, plan: &Plan, tenure: Tenure, scope: Option<&Scope>) -> LockGuard {
+        let interval = plan.options.renewal_interval().filter(|_| !tenure.held().is_degraded());
+        let renewing = interval.map(|(every, up_to)| self.core.renewals.start(tenure.held(), every, up_to));
+        let holding = Arc::new(Holding::new(tenure, renewing, self.life.clone()));
+        if let Some(scope) = scope {
+            scope.took(&holding);
+        }
+        LockGuard::new(holding)
+    }
+
+    fn outcome(&self, plan: &Plan, reply: Reply, scope: Option<&Scope>) -> Result<Outcome, Error> {
+        let key = plan.key();
+        match reply {
+            Reply::Granted(tenure) => {
+                let degraded = tenure.held().is_degraded();
+                tracing::debug!(%key, degraded, "acquired");
+                let guard = self.guard(plan, tenure, scope);
+                Ok(if degraded { Outcome::Unprotected(guard) } else { Outcome::Acquired(guard) })
+            }
+            Reply::Denied(denial, cause) => {
+                let on = plan.claims.get(denial.claim).unwrap_or(&plan.claims[0]).on();
+                tracing::debug!(key = %on, ?cause, "denied");
+                let denied = Denied {
+                    key: on.key.clone(),
+                    cause,
+                    holder: denial.holder,
+                    retry_after: denial.retry_after,
+                    wait: plan.options.wait,
+                };
+                Ok(match cause {
+                    DeniedBy::Limit => Outcome::DeniedByLimit(denied),
+                    _ => Outcome::DeniedByLock(denied),
+                })
+            }
+            Reply::Failed(source, _) => {
+                tracing::error!(%key, error = %source, "engine failure");
+                Ok(Outcome::EngineFailed(Error::engine("acquire", Some(key), source)))
+            }
+            Reply::ShutDown => Err(Error::ShutDown { key: Some(key.clone()) }),
+        }
+    }
+
+    async fn holders(&self, on: &ClaimKey) -> Result<Vec<Holder>, Error> {
+        self.core
+            .once_more(|| self.core.store.inspect(on))
+            .await
+            .map_err(|source| Error::engine("inspect", Some(&on.key), source))
     }
 
     /// Who holds the lock: empty if nobody does.
@@ -264,11 +485,7 @@ impl LockManager {
     /// # Cancel safety
     /// Safe: it changes nothing.
     pub async fn inspect(&self, key: impl IntoKey) -> Result<Vec<Holder>, Error> {
-        let on = ClaimKey::lock(key.into_key()?);
-        self.core
-            .once_more(|| self.core.store.inspect(&on))
-            .await
-            .map_err(|source| Error::engine("inspect", Some(&on.key), source))
+        self.holders(&ClaimKey::lock(key.into_key()?)).await
     }
 
     /// Holders of all keys under this manager's prefix, a page at a time, beginning with [`Cursor::START`].
@@ -338,13 +555,14 @@ impl LockManager {
         self.core.ensure_background();
         let settled = async {
             self.core.attempts.zero().await;
+            self.core.renewals.passing.zero().await;
             self.core.releases.unanswered.zero().await;
         };
         // Time out or not: what counts is what is left.
         let _ = timeout(limit, settled).await;
         let left = Shutdown {
             unsettled: self.core.attempts.count(),
-            unreleased: self.core.releases.unanswered.count(),
+            unreleased: self.core.releases.unanswered.count() + self.core.renewals.passing.count(),
             unconfirmed: self.core.releases.echoes.count(),
             guards: self.core.guards.count(),
         };
@@ -355,6 +573,14 @@ impl LockManager {
             }
         }
         left
+    }
+}
+
+/// Waits until the scope has what is planned, for ever if there is none.
+async fn covered(scope: Option<&Scope>, plan: &Plan) -> Result<Arc<Holding>, Error> {
+    match scope {
+        Some(scope) => scope.covered(plan).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,11 +1,16 @@
 //! How a lock is wanted.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::limit::Limit;
 use crate::error::Error;
+use crate::key::Key;
 
 /// The shortest pause between two polls.
 const MIN_RETRY: Duration = Duration::from_millis(1);
+/// The longest time for which a fair lock may be kept for one whose turn it is.
+const LONGEST_CONFIRM: Duration = Duration::from_secs(60);
 
 /// How a lock is wanted. The TTL is required: there is no way to take a lock that never expires.
 ///
@@ -29,6 +34,39 @@ pub struct LockOptions {
     pub(super) retry_interval: Duration,
     pub(super) renewal: Option<Renewal>,
     pub(super) label: Option<String>,
+    pub(super) shared: bool,
+    pub(super) fenced: bool,
+    /// For how long its turn in the engine's queue is kept for it.
+    pub(super) fair: Option<Duration>,
+    pub(super) reentrant: bool,
+    pub(super) local_pass: bool,
+    pub(super) strategy: Option<Strategy>,
+    pub(super) limits: Vec<Limited>,
+}
+
+/// A permit that is wanted along with a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Limited {
+    pub(super) key: Key,
+    pub(super) of: NonZeroU32,
+    pub(super) ttl: Duration,
+}
+
+/// What to do when the engine fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[non_exhaustive]
+pub enum Strategy {
+    /// Stop: the caller is told, and can try again later.
+    #[default]
+    FailFast,
+    /// Go on without protection from other processes. The guard says so
+    /// ([`is_degraded`](super::Lease::is_degraded)); inside this process it still excludes.
+    ///
+    /// A waiter goes on when its `wait` is over, or as soon as the engine has failed so often that it is not even asked any
+    /// more.
+    Proceed,
+    /// Try once more after a moment, then stop.
+    RetryOnce,
 }
 
 /// How a lease is renewed.
@@ -53,6 +91,8 @@ impl LockOptions {
     pub const MAX_WAIT: Duration = Duration::from_secs(366 * 86_400);
     /// The longest label in bytes.
     pub const MAX_LABEL_BYTES: usize = 64;
+    /// For how long a [fair](Self::fair) lock is kept for whose turn it is.
+    pub const CONFIRM: Duration = Duration::from_secs(1);
 
     /// A lock for `ttl`: tried once (`wait` 0), polled every 50 ms if it is waited for, not renewed.
     ///
@@ -65,7 +105,121 @@ impl LockOptions {
             retry_interval: Duration::from_millis(50),
             renewal: None,
             label: None,
+            shared: false,
+            fenced: false,
+            fair: None,
+            reentrant: false,
+            local_pass: true,
+            strategy: None,
+            limits: Vec::new(),
         }
+    }
+
+    /// Shares the key with others who ask for it in this way (readers), and excludes those who do not (writers).
+    ///
+    /// New readers are held back while a writer waits, so that it gets its turn. A writer that gave up no longer counts; one
+    /// that died counts for a second, or for three of its retry intervals if that is longer. Inside a [scope] that holds a
+    /// key shared, asking for it exclusively is an error: the two would wait for each other for ever.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use clinch::{LockManager, LockOptions};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), clinch::Error> {
+    /// let locks = LockManager::memory();
+    /// let reading = LockOptions::new(Duration::from_secs(10)).shared();
+    /// let first = locks.lock("catalogue", reading.clone()).await?;
+    /// let second = locks.lock("catalogue", reading).await?;
+    /// assert!(locks.try_lock("catalogue", Duration::from_secs(10)).await?.is_none());
+    /// # drop((first, second));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [scope]: crate::LockManager::scope
+    pub const fn shared(mut self) -> Self {
+        self.shared = true;
+        self
+    }
+
+    /// Asks for a [fence](crate::lease::Fence): a number that rises with every holder of the key, for the resource to reject
+    /// those who come late. See `docs/guarantees.md`.
+    pub const fn fenced(mut self) -> Self {
+        self.fenced = true;
+        self
+    }
+
+    /// First come, first served, among all processes that ask for the key in this way, in the order in which the engine
+    /// heard of them. Without it, order is kept inside a process, and processes take turns.
+    ///
+    /// When its turn comes, the lock is kept for a waiter for one second; one that has died by then is passed over. Fair
+    /// locks are never passed on inside the process past those who wait elsewhere.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use clinch::{LockManager, LockOptions};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), clinch::Error> {
+    /// # let locks = LockManager::memory();
+    /// let in_turn = LockOptions::new(Duration::from_secs(10)).wait(Duration::from_secs(60)).fair();
+    /// let guard = locks.lock("printer", in_turn).await?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn fair(self) -> Self {
+        self.fair_within(Self::CONFIRM)
+    }
+
+    /// As [`fair`](Self::fair), with another time for which the lock is kept for whose turn it is; 10 ms to 1 min.
+    pub const fn fair_within(mut self, confirm: Duration) -> Self {
+        self.fair = Some(confirm);
+        self
+    }
+
+    /// Succeeds at once where the same [scope](crate::LockManager::scope) already holds what is asked for, without a call.
+    /// Outside of a scope it changes nothing.
+    pub const fn reentrant(mut self) -> Self {
+        self.reentrant = true;
+        self
+    }
+
+    /// Does not hand the lease to the next waiter of this process, nor take it from one: every holder gets a lease of its
+    /// own from the engine.
+    pub const fn no_local_pass(mut self) -> Self {
+        self.local_pass = false;
+        self
+    }
+
+    /// What to do when the engine fails; the manager's [default](crate::Builder::strategy) unless set.
+    pub const fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = Some(strategy);
+        self
+    }
+
+    /// Takes a permit of `limit` along with the lock, both or neither, in one step of the engine; the permit is good for
+    /// `permit_ttl` and given back with the lock. The outcome tells which of the two was refused. May be called again for
+    /// more limits.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use clinch::{LockManager, LockOptions, Outcome};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), clinch::Error> {
+    /// # let locks = LockManager::memory();
+    /// let exports = locks.limit("export", 1)?;
+    /// let options = LockOptions::new(Duration::from_secs(10)).limited_by(&exports, Duration::from_secs(60));
+    /// let first = locks.attempt("order:42", options.clone()).await?;
+    /// assert!(matches!(first, Outcome::Acquired(_)));
+    /// // The same order: drop it. Another order: try again later.
+    /// assert!(matches!(locks.attempt("order:42", options.clone()).await?, Outcome::DeniedByLock(_)));
+    /// assert!(matches!(locks.attempt("order:43", options).await?, Outcome::DeniedByLimit(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn limited_by(mut self, limit: &Limit, permit_ttl: Duration) -> Self {
+        self.limits.push(Limited { key: limit.key().clone(), of: limit.of(), ttl: permit_ttl });
+        self
     }
 
     /// Waits at most this long for the lock. Zero, the default, tries once.
@@ -118,12 +272,10 @@ impl LockOptions {
 
     /// Checks everything that can be wrong, and cuts the TTL to whole milliseconds.
     pub(super) fn checked(mut self, max_ttl: Duration) -> Result<Self, Error> {
-        if self.ttl < Self::MIN_TTL || self.ttl > max_ttl {
-            let accepted =
-                format!("accepted is {:?} to {max_ttl:?} (the manager's `max_ttl`)", Self::MIN_TTL);
-            return Err(Error::option("ttl", &format!("{:?}", self.ttl), accepted));
+        self.ttl = checked_ttl("ttl", self.ttl, max_ttl)?;
+        for limited in &mut self.limits {
+            limited.ttl = checked_ttl("permit_ttl", limited.ttl, max_ttl)?;
         }
-        self.ttl = Duration::from_millis(self.ttl.as_millis().try_into().unwrap_or(u64::MAX));
         if self.wait > Self::MAX_WAIT {
             return Err(Error::option("wait", &format!("{:?}", self.wait), "accepted is 0 to 366 days"));
         }
@@ -132,9 +284,9 @@ impl LockOptions {
             return Err(Error::option("retry_interval", &format!("{:?}", self.retry_interval), accepted));
         }
         if let Some(every) = self.renewal.and_then(|renewal| renewal.every)
-            && !(MIN_RETRY..=self.ttl / 2).contains(&every)
+            && !(MIN_RETRY..=self.shortest_ttl() / 2).contains(&every)
         {
-            let accepted = format!("accepted is 1 ms to half the TTL of {:?}", self.ttl);
+            let accepted = format!("accepted is 1 ms to half the TTL of {:?}", self.shortest_ttl());
             return Err(Error::option("renew_every", &format!("{every:?}"), accepted));
         }
         if let Some(label) = &self.label
@@ -144,13 +296,49 @@ impl LockOptions {
                 format!("accepted is at most {} bytes without control characters", Self::MAX_LABEL_BYTES);
             return Err(Error::option("label", &format!("{label:?}"), accepted));
         }
+        self.check_kind()?;
         Ok(self)
+    }
+
+    /// Checks what cannot go together.
+    fn check_kind(&self) -> Result<(), Error> {
+        if self.fenced && self.shared {
+            return Err(Error::option(
+                "fenced",
+                &true,
+                "only an exclusive lock has a fence, not a `shared` one",
+            ));
+        }
+        let Some(confirm) = self.fair else { return Ok(()) };
+        if self.shared || !self.limits.is_empty() {
+            let accepted = "only an exclusive lock without a limit has a fair queue";
+            return Err(Error::option("fair", &true, accepted));
+        }
+        if !(Self::MIN_TTL..=LONGEST_CONFIRM).contains(&confirm) {
+            let accepted = format!("accepted is {:?} to {LONGEST_CONFIRM:?}", Self::MIN_TTL);
+            return Err(Error::option("fair_within", &format!("{confirm:?}"), accepted));
+        }
+        Ok(())
+    }
+
+    fn shortest_ttl(&self) -> Duration {
+        self.limits.iter().map(|limited| limited.ttl).fold(self.ttl, Duration::min)
     }
 
     /// The time from one renewal to the next, and for how long, if the lease is renewed.
     pub(super) fn renewal_interval(&self) -> Option<(Duration, Duration)> {
-        self.renewal.map(|renewal| (renewal.every.unwrap_or(self.ttl / 3), renewal.up_to))
+        self.renewal.map(|renewal| (renewal.every.unwrap_or(self.shortest_ttl() / 3), renewal.up_to))
     }
+}
+
+/// In whole milliseconds.
+fn checked_ttl(field: &'static str, ttl: Duration, max_ttl: Duration) -> Result<Duration, Error> {
+    if ttl < LockOptions::MIN_TTL || ttl > max_ttl {
+        let accepted =
+            format!("accepted is {:?} to {max_ttl:?} (the manager's `max_ttl`)", LockOptions::MIN_TTL);
+        return Err(Error::option(field, &format!("{ttl:?}"), accepted));
+    }
+    Ok(Duration::from_millis(ttl.as_millis().try_into().unwrap_or(u64::MAX)))
 }
 
 /// A TTL with the defaults.

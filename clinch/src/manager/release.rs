@@ -63,7 +63,7 @@ impl Core {
         let mut later = Later { releases: &self.releases, held: Some(held) };
         let answer = self.once_more(|| self.store.release(held.attempt())).await?;
         later.held = None;
-        self.given_back(held);
+        self.given_back(held, answer.woken);
         if !answer.conclusive {
             self.releases.push_echo(held.clone());
         }
@@ -80,7 +80,7 @@ impl Core {
             Ok(release) => {
                 if !releasing.answered {
                     tracing::debug!(key = %held.on(), held = release.held, "released in the background");
-                    self.given_back(&held);
+                    self.given_back(&held, release.woken);
                 }
                 if !releasing.answered && !release.conclusive {
                     self.releases.echoes.add();
@@ -118,13 +118,13 @@ impl Core {
     }
 
     fn no_more(&self, releasing: &Releasing) {
-        self.given_back(&releasing.held);
+        self.given_back(&releasing.held, None);
         self.releases.tally(releasing.answered).remove();
     }
 
-    fn given_back(&self, held: &Arc<Held>) {
+    fn given_back(&self, held: &Arc<Held>, woken: Option<usize>) {
         held.finish_release();
-        self.lines.ended(held);
+        self.lines.ended(held, woken);
     }
 }
 

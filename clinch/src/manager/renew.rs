@@ -1,4 +1,4 @@
-//! Keeping leases alive, earliest deadline first.
+//! Keeping leases alive, earliest deadline first, many in one call where the engine can.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,26 +8,46 @@ use tokio::time::Instant;
 use super::core::Core;
 use super::due::{DueQueue, Ticket};
 use super::held::{Held, Loss};
-use crate::store::Renewal;
+use super::tally::Tally;
+use crate::store::{Renewal, StoreError};
 
 /// The shortest pause after a renewal that failed.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+/// How many leases are renewed in one call.
+const BATCH: usize = 128;
+/// What is due within this part of its interval goes along with what is due now.
+const GOES_ALONG: u32 = 8;
 
 /// Leases to be renewed.
 #[derive(Debug, Default)]
 pub(super) struct Renewals {
     pub(super) queue: DueQueue<Renewed>,
+    /// Leases that nobody has until they are renewed.
+    pub(super) passing: Tally,
 }
 
 /// A lease that is renewed.
 #[derive(Debug, Clone)]
 pub(super) struct Renewed {
     held: Arc<Held>,
-    every: Duration,
-    /// No renewal goes out after this.
-    until: Option<Instant>,
-    /// What the guard's [`Renewing`] knows it by: where in the queue it is now, or that it is gone.
-    place: Arc<Mutex<Place>>,
+    then: Then,
+}
+
+/// What comes after a renewal.
+#[derive(Debug, Clone)]
+enum Then {
+    /// The next one.
+    Again {
+        every: Duration,
+        /// No renewal goes out after this.
+        until: Option<Instant>,
+        /// What the guard's [`Renewing`] knows it by: where in the queue it is now, or that it is gone.
+        place: Arc<Mutex<Place>>,
+    },
+    /// Nothing.
+    Nothing,
+    /// The lease, which nobody has meanwhile, goes to the next in line. This is the number under which nobody has it.
+    PassOn(u32),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,74 +83,142 @@ impl Renewals {
     pub(super) fn start(self: &Arc<Self>, held: &Arc<Held>, every: Duration, up_to: Duration) -> Renewing {
         let now = Instant::now();
         let place = Arc::new(Mutex::new(Place::UnderWay));
-        let renewed =
-            Renewed { held: held.clone(), every, until: now.checked_add(up_to), place: place.clone() };
-        self.put(renewed, now + every);
+        let then = Then::Again { every, until: now.checked_add(up_to), place: place.clone() };
+        self.put(Renewed { held: held.clone(), then }, now + every);
         Renewing { renewals: self.clone(), place }
+    }
+
+    /// Renews the lease once, now, without anybody waiting for it.
+    pub(super) fn once(&self, held: &Arc<Held>) {
+        self.put(Renewed { held: held.clone(), then: Then::Nothing }, Instant::now());
+    }
+
+    /// Renews the lease now and then passes it on, from under this number.
+    pub(super) fn to_pass_on(&self, held: &Arc<Held>, number: u32) {
+        self.passing.add();
+        self.put(Renewed { held: held.clone(), then: Then::PassOn(number) }, Instant::now());
     }
 
     /// Queues the lease for `at`, unless its guard is gone or its cap is reached.
     fn put(&self, renewed: Renewed, at: Instant) {
-        if renewed.until.is_some_and(|until| at > until) || renewed.is_stopped() {
-            return;
-        }
-        let place = renewed.place.clone();
+        let place = match &renewed.then {
+            Then::Again { until, place, .. } => {
+                if until.is_some_and(|until| at > until) || renewed.is_stopped() {
+                    return;
+                }
+                Some(place.clone())
+            }
+            Then::Nothing | Then::PassOn(_) => None,
+        };
         self.queue.put(at, renewed, |ticket| {
-            let mut place = locked(&place);
-            if matches!(*place, Place::UnderWay) {
-                *place = Place::Queued(ticket);
+            if let Some(place) = place {
+                let mut place = locked(&place);
+                if matches!(*place, Place::Queued(_) | Place::UnderWay) {
+                    *place = Place::Queued(ticket);
+                }
             }
         });
     }
 
-    /// The next lease that is due, earliest first.
-    pub(super) fn pop(&self) -> Option<Renewed> {
-        loop {
-            let renewed = self.queue.pop_due()?;
-            let mut place = locked(&renewed.place);
-            if !matches!(*place, Place::Stopped) {
-                *place = Place::UnderWay;
-                drop(place);
-                return Some(renewed);
+    /// The leases that are due, earliest first, and with them those that are due soon: as many as go into one call.
+    pub(super) fn pop(&self, batches: bool) -> Vec<Renewed> {
+        let mut batch = Vec::new();
+        let most = if batches { BATCH } else { 1 };
+        while batch.len() < most {
+            let along = |renewed: &Renewed| match renewed.then {
+                Then::Again { every, .. } if !batch.is_empty() => every / GOES_ALONG,
+                _ => Duration::ZERO,
+            };
+            let Some(renewed) = self.queue.pop_due_with(along) else { break };
+            if renewed.begin() {
+                batch.push(renewed);
             }
         }
+        batch
     }
 }
 
 impl Renewed {
     fn is_stopped(&self) -> bool {
-        matches!(*locked(&self.place), Place::Stopped)
+        match &self.then {
+            Then::Again { place, .. } => matches!(*locked(place), Place::Stopped),
+            Then::Nothing | Then::PassOn(_) => false,
+        }
+    }
+
+    /// It was taken out of the queue; `false` if its guard has stopped it.
+    fn begin(&self) -> bool {
+        let Then::Again { place, .. } = &self.then else { return true };
+        let mut place = locked(place);
+        if matches!(*place, Place::Stopped) {
+            return false;
+        }
+        *place = Place::UnderWay;
+        true
     }
 }
 
 impl Core {
-    /// Sends one renewal and queues the next.
-    pub(super) async fn renew(&self, renewed: Renewed) {
-        let held = renewed.held.clone();
-        if held.remaining().is_zero() {
-            return;
-        }
+    /// Sends one call for these leases and queues what comes next for each.
+    pub(super) async fn renew(self: &Arc<Self>, batch: Vec<Renewed>) {
         // Before the call and so before the send: the boot clock's count is a little on the careful side.
         let boot_at = self.sources.boot_now();
-        held.may_live_until(
-            self.window(held.attempt(), Instant::now() + self.call_timeout, None).engine_until,
-        );
-        let mut next = Next { core: self, renewed: Some(renewed) };
-        match self.store.renew(held.attempt()).await {
+        let (mut leases, mut jobs) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        for renewed in batch {
+            let held = renewed.held.clone();
+            if held.remaining().is_zero() {
+                if let Then::PassOn(number) = renewed.then {
+                    self.pass_on_or_give_back(held, number);
+                }
+                continue;
+            }
+            let begun = held.begin_renewal();
+            let job = Next { core: self, held: held.clone(), begun, renewed: Some(renewed) };
+            // One at a time for each lease: what finds one under way comes again soon.
+            if job.begun {
+                let latest = self.window(held.attempt(), Instant::now() + self.call_timeout, None);
+                held.may_live_until(latest.engine_until);
+                leases.push(held.shared_attempt());
+                jobs.push(job);
+            }
+        }
+        let answers = match leases.as_slice() {
+            [] => return,
+            [lease] => vec![self.store.renew(lease).await],
+            leases => self.store.renew_each(leases).await,
+        };
+        for (job, answer) in jobs.into_iter().zip(answers) {
+            self.renewed(job, answer, boot_at);
+        }
+    }
+
+    fn renewed(
+        self: &Arc<Self>,
+        mut job: Next<'_>,
+        answer: Result<Renewal, StoreError>,
+        boot_at: Option<Duration>,
+    ) {
+        let held = &job.held;
+        match answer {
             Ok(Renewal::Extended { sent_at }) => {
-                let renewed = next.renewed.take();
-                if let Some(renewed) =
-                    renewed.filter(|_| held.extend(self.window(held.attempt(), sent_at, boot_at)))
-                {
-                    let at = sent_at + renewed.every;
-                    self.renewals.put(renewed, at);
+                let Some(renewed) = job.renewed.take() else { return };
+                let extended = held.extend(self.window(held.attempt(), sent_at, boot_at));
+                match renewed.then {
+                    Then::Again { every, .. } if extended => self.renewals.put(renewed, sent_at + every),
+                    Then::PassOn(number) => {
+                        drop(job);
+                        self.pass_on_or_give_back(renewed.held, number);
+                    }
+                    Then::Again { .. } | Then::Nothing => {}
                 }
             }
             Ok(Renewal::Lost) => {
-                next.renewed = None;
                 tracing::warn!(key = %held.on(), "lease lost: the engine no longer has it under this token");
                 held.end(Loss::TakenOver);
-                self.lines.ended(&held);
+                self.lines.ended(held, None);
+                if let Some(Renewed { then: Then::PassOn(number), .. }) = job.renewed.take() {
+                    self.pass_on_or_give_back(job.held.clone(), number);
+                }
             }
             // The old deadline counts; there is time for some more tries until then.
             Err(error) => tracing::warn!(key = %held.on(), %error, "a renewal failed"),
@@ -140,17 +228,28 @@ impl Core {
 
 /// A renewal that was not answered, because it failed, its runtime ended or the store panicked: it is tried again soon.
 struct Next<'a> {
-    core: &'a Core,
+    core: &'a Arc<Core>,
+    held: Arc<Held>,
+    /// Whether this is the renewal that is under way.
+    begun: bool,
     renewed: Option<Renewed>,
 }
 
 impl Drop for Next<'_> {
     fn drop(&mut self) {
-        if let Some(renewed) = self.renewed.take() {
-            let pause =
-                (renewed.held.remaining() / 4).clamp(SHORTEST_PAUSE, renewed.every.max(SHORTEST_PAUSE));
-            let at = Instant::now() + pause;
-            self.core.renewals.put(renewed, at);
+        if self.begun {
+            self.held.end_renewal();
         }
+        let Some(renewed) = self.renewed.take() else { return };
+        let pause = match &renewed.then {
+            Then::Again { every, .. } if self.begun => {
+                (renewed.held.remaining() / 4).clamp(SHORTEST_PAUSE, (*every).max(SHORTEST_PAUSE))
+            }
+            // Somebody waits for it.
+            Then::Again { .. } | Then::PassOn(_) => SHORTEST_PAUSE,
+            // The next holder, or the one after, asks for another.
+            Then::Nothing => return,
+        };
+        self.core.renewals.put(renewed, Instant::now() + pause);
     }
 }

@@ -32,6 +32,32 @@ impl Schedule {
         self.woken || self.next_poll.is_none_or(|at| at <= now) || self.holder_end.is_some_and(|at| at <= now)
     }
 
+    pub(super) const fn is_subscribed(&self) -> bool {
+        self.wakeups.is_some()
+    }
+
+    pub(super) const fn is_woken(&self) -> bool {
+        self.woken
+    }
+
+    /// The wake-up that came was for a release of one's own.
+    pub(super) const fn ignore_wakeup(&mut self) {
+        self.woken = false;
+    }
+
+    /// Waits for a wake-up, for ever if none can come.
+    ///
+    /// Cancel safe: a wake-up that came is kept.
+    pub(super) async fn woken(&mut self) {
+        match &mut self.wakeups {
+            Some(wakeups) => {
+                wakeups.next().await;
+                self.woken = true;
+            }
+            None => std::future::pending().await,
+        }
+    }
+
     /// The call is being sent.
     pub(super) fn asking(&mut self) {
         self.woken = false;

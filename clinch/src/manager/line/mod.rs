@@ -1,11 +1,13 @@
-//! What this process knows of each key: the lease it has, the call it is making, who waits. Plain state under a lock.
+//! What this process knows of each key: the leases it has, the calls it is making, who waits. Plain state under a lock.
 //!
-//! At most one call per key is in flight from a process. Whoever makes it has the *role*; the others either share its
-//! answer, if they came before it was sent, or wait for the next one. Tries (`wait` 0) queue behind a call in flight;
-//! waiters stand in a line of which only the head asks. Every future that has a seat here gives it up when it is
-//! dropped, and a role that is dropped is handed on.
+//! A key has a *lane* for each way in which it is wanted (exclusively, shared, as one of so many permits). At most one call
+//! per lane is in flight from a process. Whoever makes it has the *role*; the others either share its answer, if they came
+//! before it was sent, or wait for the next one. Tries (`wait` 0) queue behind a call in flight; waiters stand in a line of
+//! which only the head asks. Every future that has a seat here gives it up when it is dropped, and a role that is dropped
+//! is handed on. Attempts with several claims and attempts in an engine's queue have no seat here; only their leases are
+//! known.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,14 +15,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::held::{Held, Standing};
+use super::held::{Held, Passing, Standing, Telling};
 use super::release::Releases;
-use super::schedule::Schedule;
-use crate::lease::{Attempt, ClaimKey, Token};
+use crate::lease::{Attempt, Claim, ClaimKey, Mode, Token};
 use crate::store::{Denial, StoreError};
 
+mod lane;
 mod seats;
 
+use lane::Lane;
 pub(super) use seats::{LineSeat, Ride, Rider, Role};
 
 const SHARDS: usize = 32;
@@ -41,24 +44,13 @@ pub(super) struct Lines {
 /// Local state of one key; it exists only while there is something to know.
 #[derive(Debug, Default)]
 struct Slot {
-    /// The lease this process has, or is giving back.
-    held: Option<Arc<Held>>,
-    /// Somebody has the role.
-    asking: bool,
-    /// An attempt that was sent and whose caller is gone: the next one with the same shape asks on with it.
-    orphan: Option<(Flight, Shape)>,
-    /// Tries that came after the call in flight was sent.
-    tries: VecDeque<Arc<Seat>>,
-    /// Waiters by the number with which they came, first come first served.
-    line: BTreeMap<u64, Arc<Seat>>,
-    next_number: u64,
-    /// A local lease ended since the head asked last.
-    freed: bool,
-    /// What the head knows, while no head has it.
-    schedule: Option<Schedule>,
-    /// The engine's last denial, and when it came.
-    denial: Option<(Denial, Instant)>,
-    /// Revocations that came while the role was taken: one may be of the very grant whose answer is on its way.
+    /// The leases with a claim on this key that this process has, or is giving back.
+    leases: Vec<Arc<Held>>,
+    /// By the way in which the key is wanted; nearly always one.
+    lanes: Vec<(Mode, Lane)>,
+    /// Calls in flight.
+    calls: usize,
+    /// Revocations that came while a call was in flight: one may be of the very grant whose answer is on its way.
     revoked: Vec<Token>,
 }
 
@@ -67,6 +59,17 @@ struct Slot {
 pub(super) struct Shape {
     pub(super) ttl: Duration,
     pub(super) label: Option<String>,
+    pub(super) fenced: bool,
+    /// Takes a lease that is passed on.
+    pub(super) takes_passes: bool,
+}
+
+impl Shape {
+    /// Whether a lease is what such an attempt would be granted, whoever it is labelled with.
+    fn fits(&self, held: &Held) -> bool {
+        matches!(held.claims(), [claim]
+            if claim.ttl() == self.ttl && claim.fence_floor().is_some() == self.fenced)
+    }
 }
 
 /// An attempt on its way to the engine.
@@ -86,6 +89,11 @@ impl Flight {
     fn is_worth_adopting(&self) -> bool {
         self.attempt.sent_at().is_some_and(|sent_at| sent_at.elapsed() < self.attempt.ttl() / 2)
     }
+
+    /// Whether every acquire of it has had its answer.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.doubtful && self.attempt.route().is_answered()
+    }
 }
 
 /// One who waits.
@@ -102,6 +110,8 @@ enum Turn {
     /// The role is this seat's.
     Ask,
     Answer(Answer),
+    /// The lease is this seat's, under the number of its pass.
+    Passed(Arc<Held>, u32),
     /// Its future is gone.
     Gone,
 }
@@ -115,7 +125,7 @@ pub(super) enum Answer {
 
 /// What becomes of a try.
 pub(super) enum Entry<'a> {
-    /// This process holds the key: nobody else can have it.
+    /// This process stands in the way: nobody else can have what is wanted.
     HeldHere(Arc<Held>),
     /// This process is giving the key back: to be waited for.
     Releasing(Arc<Held>),
@@ -128,13 +138,28 @@ pub(super) enum Entry<'a> {
 /// What the head of a line is to do.
 pub(super) enum HeadTurn<'a> {
     NotHead,
-    /// This process holds the key or is giving it back.
+    /// A lease of this process stands in the way, or is being given back.
     Local(Arc<Held>),
     /// Somebody else is asking.
     Busy,
     /// There is no reason to ask now.
     Idle,
+    /// Others are to have their turn first, until then.
+    SteppedBack(Instant),
     Ask(Role<'a>),
+    /// The lease is this one's.
+    Passed(Arc<Held>, u32),
+}
+
+/// What becomes of a lease whose holder is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Handed {
+    /// The next one has it; it is to be renewed.
+    Over,
+    /// The next one gets it once it is renewed; until then it is nobody's, under this number.
+    AfterRenewal(u32),
+    /// Nobody here takes it.
+    Back,
 }
 
 impl Lines {
@@ -175,67 +200,201 @@ impl Lines {
         }
     }
 
-    /// A try comes.
-    pub(super) fn enter<'a>(&'a self, on: &'a ClaimKey, shape: &Shape) -> Entry<'a> {
+    /// A try comes that wants one place.
+    pub(super) fn enter<'a>(&'a self, claim: &'a Claim, shape: &Shape) -> Entry<'a> {
+        let (on, mode) = (claim.on(), claim.mode());
         self.with_slot(on, |slot| {
-            match slot.local() {
+            match slot.local(on, mode) {
                 Some((held, Standing::Valid)) => return Entry::HeldHere(held),
                 Some((held, _)) => return Entry::Releasing(held),
                 None => {}
             }
-            if slot.asking || !slot.line.is_empty() {
+            let lane = slot.lane(mode);
+            if lane.asking || !lane.line.is_empty() {
                 let seat = Seat::new(shape);
-                slot.tries.push_back(seat.clone());
-                if !slot.asking {
+                lane.tries.push_back(seat.clone());
+                if !lane.asking {
                     // The try counts as the head's poll.
-                    slot.call_head();
+                    lane.call_head();
                 }
-                return Entry::Ride(Rider::new(self, on, seat));
+                return Entry::Ride(Rider::new(self, claim, seat));
             }
-            slot.asking = true;
-            Entry::Ask(Role::new(self, on, shape.clone()))
+            slot.begin_asking(mode);
+            Entry::Ask(Role::new(self, claim, shape.clone()))
         })
     }
 
-    /// A waiter comes.
-    pub(super) fn join<'a>(&'a self, on: &'a ClaimKey, shape: &Shape) -> LineSeat<'a> {
+    /// A waiter comes that wants one place.
+    pub(super) fn join<'a>(&'a self, claim: &'a Claim, shape: &Shape) -> LineSeat<'a> {
         let seat = Seat::new(shape);
-        let number = self.with_slot(on, |slot| {
-            slot.next_number += 1;
-            slot.line.insert(slot.next_number, seat.clone());
-            slot.next_number
-        });
-        LineSeat::new(self, on, seat, number)
+        let number = self.with_slot(claim.on(), |slot| slot.lane(claim.mode()).join(seat.clone()));
+        LineSeat::new(self, claim, seat, number)
     }
 
-    /// The lease was given back, or lost: the key may be free.
-    pub(super) fn ended(&self, held: &Arc<Held>) {
-        self.with_slot(held.on(), |slot| {
-            if slot.held.as_ref().is_some_and(|here| Arc::ptr_eq(here, held)) {
-                slot.held = None;
-                // An attempt that was only taken back is no news for the head: it goes by its schedule.
-                slot.freed |= held.was_handed_out();
-                slot.hand_on(&self.releases);
+    /// A local lease that stands in the way of one of these claims, or is on its way out, and of which claim.
+    pub(super) fn in_the_way(&self, claims: &[Claim]) -> Option<(usize, Arc<Held>, Standing)> {
+        let mut leaving = None;
+        for (place, claim) in claims.iter().enumerate() {
+            match self.with_slot(claim.on(), |slot| slot.local(claim.on(), claim.mode())) {
+                Some((held, Standing::Valid)) => return Some((place, held, Standing::Valid)),
+                Some((held, standing)) => leaving = leaving.or(Some((place, held, standing))),
+                None => {}
             }
-        });
+        }
+        leaving
+    }
+
+    /// The local leases on this key that are on their way out.
+    pub(super) fn releasing(&self, on: &ClaimKey) -> Vec<Arc<Held>> {
+        let leaving = |held: &&Arc<Held>| held.standing() == Standing::Releasing;
+        self.with_slot(on, |slot| slot.leases.iter().filter(leaving).cloned().collect())
+    }
+
+    /// A lease that was granted to an attempt of this scope, and covers one of these claims.
+    pub(super) fn of_scope(&self, claims: &[Claim], scope: u64) -> Option<Arc<Held>> {
+        claims.iter().find_map(|claim| {
+            let (on, mode) = (claim.on(), claim.mode());
+            let local = self.with_slot(on, |slot| slot.local(on, mode));
+            local
+                .filter(|(held, standing)| *standing == Standing::Valid && held.scope() == scope)
+                .map(|(held, _)| held)
+        })
+    }
+
+    /// Calls without a role are counted, so that a revocation that overtakes their answer is not missed.
+    pub(super) fn calling(&self, claims: &[Claim]) {
+        claims.iter().for_each(|claim| self.with_slot(claim.on(), |slot| slot.calls += 1));
+    }
+
+    /// Such a call is over; says whether the news came that its lease was ended by force.
+    pub(super) fn called(&self, claims: &[Claim], token: &Token) -> bool {
+        let over = |slot: &mut Slot| {
+            let revoked = slot.revoked.contains(token);
+            slot.end_call();
+            revoked
+        };
+        // All of them, also after the first that was revoked.
+        claims.iter().fold(false, |revoked, claim| self.with_slot(claim.on(), over) | revoked)
+    }
+
+    /// A lease was granted to an attempt without a seat.
+    pub(super) fn granted(&self, held: &Arc<Held>) {
+        for claim in held.claims() {
+            self.with_slot(claim.on(), |slot| slot.leases.push(held.clone()));
+        }
+    }
+
+    /// Notes a lease that the engine knows nothing of, unless another one of this process stands in its way.
+    ///
+    /// # Errors
+    /// The claim and the lease that stands in its way.
+    pub(super) fn hold_without_engine(&self, held: &Arc<Held>) -> Result<(), (usize, Arc<Held>)> {
+        for (place, claim) in held.claims().iter().enumerate() {
+            let way = self.with_slot(claim.on(), |slot| match slot.local(claim.on(), claim.mode()) {
+                Some((other, Standing::Valid)) => Some(other),
+                _ => {
+                    slot.leases.push(held.clone());
+                    None
+                }
+            });
+            if let Some(other) = way {
+                self.forget(held, &held.claims()[..place], None);
+                return Err((place, other));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has an attempt whose outcome is not known, or not wanted, released. Until that is answered, tries wait for it
+    /// instead of being denied by it.
+    pub(super) fn take_back(&self, attempt: Arc<Attempt>) {
+        let held = Arc::new(Held::to_take_back(attempt));
+        self.granted(&held);
+        self.releases.push(held);
+    }
+
+    /// Has an attempt withdrawn that cannot have been granted: nobody has to wait for that.
+    pub(super) fn withdraw(&self, attempt: Arc<Attempt>) {
+        self.releases.push(Arc::new(Held::to_take_back(attempt)));
+    }
+
+    /// The holder under this number is done: hands the lease to the next in line, if that one wants just this.
+    pub(super) fn hand_over(&self, held: &Arc<Held>, pass: u32) -> Handed {
+        let [claim] = held.claims() else { return Handed::Back };
+        if claim.mode() != Mode::Exclusive {
+            return Handed::Back;
+        }
+        self.with_slot(claim.on(), |slot| {
+            let line = slot.lanes.iter().find(|(mode, _)| *mode == Mode::Exclusive);
+            let Some(head) = line.and_then(|(_, lane)| lane.head()) else { return Handed::Back };
+            if !head.shape.takes_passes || !head.shape.fits(held) || !head.is_waiting() {
+                return Handed::Back;
+            }
+            match held.pass_on(pass) {
+                Passing::Passed(number) => {
+                    head.give(Turn::Passed(held.clone(), number));
+                    Handed::Over
+                }
+                Passing::AfterRenewal(number) => Handed::AfterRenewal(number),
+                Passing::No => Handed::Back,
+            }
+        })
+    }
+
+    /// A lease was passed to somebody who did not take it: it goes to the next one, or back.
+    fn not_taken(&self, held: Arc<Held>, pass: u32) {
+        let pass = match self.hand_over(&held, pass) {
+            Handed::Over => return,
+            Handed::AfterRenewal(number) => number,
+            Handed::Back => pass,
+        };
+        if held.begin_release(pass) != Telling::Nothing {
+            self.releases.push(held);
+        }
+    }
+
+    /// The lease was given back, or lost: its keys may be free. `woken` says how many waited for that, where it is known.
+    pub(super) fn ended(&self, held: &Arc<Held>, woken: Option<usize>) {
+        self.forget(held, held.claims(), woken);
+    }
+
+    fn forget(&self, held: &Arc<Held>, claims: &[Claim], woken: Option<usize>) {
+        for claim in claims {
+            self.with_slot(claim.on(), |slot| {
+                let before = slot.leases.len();
+                slot.leases.retain(|other| !Arc::ptr_eq(other, held));
+                if slot.leases.len() < before {
+                    // An attempt that was only taken back is no news for the heads: they go by their schedules.
+                    slot.freed(held.was_handed_out());
+                    if held.claims().len() == 1 {
+                        slot.lanes.iter_mut().for_each(|(_, lane)| lane.step_back(woken));
+                    }
+                    slot.hand_on(claim.on(), &self.releases);
+                }
+            });
+        }
     }
 
     /// The lease of this token was ended by force: the lease, if it is one that this process has.
     pub(super) fn revoked(&self, on: &ClaimKey, token: &Token) -> Option<Arc<Held>> {
         self.with_slot(on, |slot| {
-            if slot.asking && slot.revoked.len() < MOST_REVOKED {
+            if slot.calls > 0 && slot.revoked.len() < MOST_REVOKED {
                 slot.revoked.push(token.clone());
             }
-            slot.held.clone().filter(|held| held.attempt().token() == token)
+            slot.leases.iter().find(|held| held.attempt().token() == token).cloned()
         })
     }
 
     /// Why the key is denied to somebody who stood in its line: by its holder, or by those who stood before.
-    pub(super) fn denial(&self, on: &ClaimKey) -> Denial {
-        self.with_slot(on, |slot| match slot.local() {
-            Some((held, Standing::Valid)) => local_denial(&held),
+    pub(super) fn denial(&self, claim: &Claim) -> Denial {
+        let (on, mode) = (claim.on(), claim.mode());
+        self.with_slot(on, |slot| match slot.local(on, mode) {
+            Some((held, Standing::Valid)) => local_denial(&held, 0, on),
             Some(_) => Denial::default(),
-            None => slot.denial.clone().map(|(denial, at)| denial.aged(at.elapsed())).unwrap_or_default(),
+            None => {
+                let last = slot.lane(mode).denial.clone();
+                last.map(|(denial, at)| denial.aged(at.elapsed())).unwrap_or_default()
+            }
         })
     }
 
@@ -246,96 +405,116 @@ impl Lines {
     }
 }
 
-/// What a try is told that this very process stands in the way of.
-pub(super) fn local_denial(held: &Held) -> Denial {
-    let holder = held.holder();
-    Denial { claim: 0, retry_after: holder.remaining(), holder: Some(holder) }
+/// What somebody is told that this very process stands in the way of.
+pub(super) fn local_denial(held: &Held, claim: usize, on: &ClaimKey) -> Denial {
+    let holder = held.holder(on);
+    Denial { claim, retry_after: holder.remaining(), holder: Some(holder) }
+}
+
+/// Whether a place of the one kind excludes a place of the other on the same key.
+const fn excludes(one: Mode, other: Mode) -> bool {
+    matches!((one, other), (Mode::Exclusive, _) | (_, Mode::Exclusive))
 }
 
 impl Slot {
     fn is_idle(&self) -> bool {
-        self.held.is_none()
-            && !self.asking
-            && self.orphan.is_none()
-            && self.tries.is_empty()
-            && self.line.is_empty()
+        self.leases.is_empty() && self.calls == 0 && self.lanes.iter().all(|(_, lane)| lane.is_idle())
     }
 
-    /// The local lease, unless it tells nothing any more; then it is forgotten.
-    fn local(&mut self) -> Option<(Arc<Held>, Standing)> {
-        let held = self.held.clone()?;
-        match held.standing() {
-            Standing::Over => {
-                self.held = None;
-                self.freed |= held.was_handed_out();
-                None
+    fn lane(&mut self, mode: Mode) -> &mut Lane {
+        let place = self.lanes.iter().position(|(other, _)| *other == mode).unwrap_or_else(|| {
+            self.lanes.push((mode, Lane::default()));
+            self.lanes.len() - 1
+        });
+        &mut self.lanes[place].1
+    }
+
+    fn begin_asking(&mut self, mode: Mode) {
+        self.lane(mode).asking = true;
+        self.calls += 1;
+    }
+
+    fn end_asking(&mut self, mode: Mode) {
+        self.lane(mode).asking = false;
+        self.end_call();
+    }
+
+    fn end_call(&mut self) {
+        self.calls = self.calls.saturating_sub(1);
+        // An orphan is still on its way.
+        if self.calls == 0 && self.lanes.iter().all(|(_, lane)| lane.orphan.is_none()) {
+            self.revoked.clear();
+        }
+    }
+
+    fn freed(&mut self, freed: bool) {
+        self.lanes.iter_mut().for_each(|(_, lane)| lane.freed |= freed);
+    }
+
+    /// The local lease that stands in the way of such a place, or is on its way out and may still do. Leases that tell
+    /// nothing any more are forgotten.
+    fn local(&mut self, on: &ClaimKey, mode: Mode) -> Option<(Arc<Held>, Standing)> {
+        let mut freed = false;
+        self.leases.retain(|held| {
+            let over = held.standing() == Standing::Over;
+            freed |= over && held.was_handed_out();
+            !over
+        });
+        self.freed(freed);
+        let places = || {
+            let theirs = |held: &Arc<Held>| Some((held.clone(), held.standing(), held.mode_on(on)?));
+            self.leases.iter().filter_map(theirs)
+        };
+        if let Mode::Permit { of } = mode {
+            // Where this process alone has them all, nobody else can have one.
+            let most = usize::try_from(of.get()).unwrap_or(usize::MAX);
+            let ours = places().count();
+            let valid = places().filter(|(_, standing, _)| *standing == Standing::Valid).count();
+            let wanted = if valid >= most { Standing::Valid } else { Standing::Releasing };
+            return places()
+                .find(|(_, standing, _)| ours >= most && *standing == wanted)
+                .map(|(held, standing, _)| (held, standing));
+        }
+        let in_the_way =
+            |standing| places().find(|(_, theirs, other)| *theirs == standing && excludes(mode, *other));
+        let found = in_the_way(Standing::Valid).or_else(|| in_the_way(Standing::Releasing));
+        found.map(|(held, standing, _)| (held, standing))
+    }
+
+    /// In every lane in which nobody has the role, finds out who is next.
+    fn hand_on(&mut self, on: &ClaimKey, releases: &Releases) {
+        for place in 0..self.lanes.len() {
+            let mode = self.lanes[place].0;
+            if self.lanes[place].1.asking {
+                continue;
             }
-            standing => Some((held, standing)),
-        }
-    }
-
-    /// The first of the line.
-    fn head(&self) -> Option<&Arc<Seat>> {
-        self.line.first_key_value().map(|(_, seat)| seat)
-    }
-
-    fn call_head(&self) {
-        if let Some(head) = self.head() {
-            head.called.notify_one();
-        }
-    }
-
-    /// If nobody has the role, finds out who is next.
-    fn hand_on(&mut self, releases: &Releases) {
-        if self.asking {
-            return;
-        }
-        match self.local() {
-            Some((held, Standing::Valid)) => {
-                let denial = local_denial(&held);
-                self.answer_tries(&Answer::Denied(denial));
-                self.call_head();
-                return;
+            let local = self.local(on, mode);
+            let lane = &mut self.lanes[place].1;
+            match local {
+                Some((held, Standing::Valid)) => {
+                    lane.answer_tries(&Answer::Denied(local_denial(&held, 0, on)));
+                    lane.call_head();
+                    continue;
+                }
+                // Whoever gives it back comes here again.
+                Some(_) => continue,
+                None => {}
             }
-            // Whoever gives it back comes here again.
-            Some(_) => return,
-            None => {}
-        }
-        while self.tries.front().is_some_and(|seat| seat.is_gone()) {
-            self.tries.pop_front();
-        }
-        if let Some((orphan, shape)) = self.orphan.take() {
-            let heir = self.head().or(self.tries.front());
-            if heir.is_some_and(|heir| heir.shape == shape) && orphan.is_worth_adopting() {
-                self.orphan = Some((orphan, shape));
-            } else {
+            if let Some(attempt) = lane.unwanted_orphan() {
                 // It must be out of the way before somebody else asks, or dies with nobody left to ask.
-                self.take_back(orphan.attempt, releases);
-                return;
+                self.take_back(attempt, releases);
+                continue;
             }
-        }
-        if !self.line.is_empty() {
-            self.call_head();
-        } else if let Some(seat) = self.tries.pop_front() {
-            self.asking = true;
-            seat.give(Turn::Ask);
+            if lane.call_next() {
+                self.calls += 1;
+            }
         }
     }
 
-    /// Sends an attempt whose outcome is not known, or not wanted, to be released. Until that is answered, tries wait
-    /// for it instead of being denied by it.
     fn take_back(&mut self, attempt: Arc<Attempt>, releases: &Releases) {
         let held = Arc::new(Held::to_take_back(attempt));
-        if self.local().is_none() {
-            self.held = Some(held.clone());
-        }
+        self.leases.push(held.clone());
         releases.push(held);
-    }
-
-    fn answer_tries(&mut self, answer: &Answer) {
-        for seat in self.tries.drain(..) {
-            seat.give(Turn::Answer(answer.clone()));
-        }
     }
 }
 
@@ -350,6 +529,10 @@ impl Seat {
 
     fn is_gone(&self) -> bool {
         matches!(*self.turn(), Turn::Gone)
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(*self.turn(), Turn::Waiting)
     }
 
     fn give(&self, turn: Turn) {

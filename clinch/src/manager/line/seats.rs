@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::{Answer, Flight, HeadTurn, Lines, Seat, Shape, Turn, local_denial};
-use crate::lease::ClaimKey;
+use crate::lease::{Claim, Mode};
 use crate::manager::held::Held;
 use crate::manager::schedule::Schedule;
 use crate::store::{Denial, ErrorKind, StoreError};
@@ -13,7 +13,7 @@ use crate::store::{Denial, ErrorKind, StoreError};
 /// A try that waits for an answer.
 pub(in crate::manager) struct Rider<'a> {
     lines: &'a Lines,
-    on: &'a ClaimKey,
+    claim: &'a Claim,
     seat: Arc<Seat>,
 }
 
@@ -24,8 +24,8 @@ pub(in crate::manager) enum Ride<'a> {
 }
 
 impl<'a> Rider<'a> {
-    pub(super) fn new(lines: &'a Lines, on: &'a ClaimKey, seat: Arc<Seat>) -> Self {
-        Self { lines, on, seat }
+    pub(super) fn new(lines: &'a Lines, claim: &'a Claim, seat: Arc<Seat>) -> Self {
+        Self { lines, claim, seat }
     }
 
     /// Waits for the answer, or for the role.
@@ -35,7 +35,9 @@ impl<'a> Rider<'a> {
                 let mut turn = self.seat.turn();
                 match std::mem::replace(&mut *turn, Turn::Gone) {
                     Turn::Answer(answer) => return Ride::Answered(answer),
-                    Turn::Ask => return Ride::Ask(Role::new(self.lines, self.on, self.seat.shape.clone())),
+                    Turn::Ask => {
+                        return Ride::Ask(Role::new(self.lines, self.claim, self.seat.shape.clone()));
+                    }
                     waiting => *turn = waiting,
                 }
             }
@@ -45,32 +47,37 @@ impl<'a> Rider<'a> {
 
     /// Takes the role, if nobody has it and nothing local stands in the way.
     pub(in crate::manager) fn overtake(&self) -> Option<Role<'a>> {
-        self.lines.with_slot(self.on, |slot| {
-            if slot.asking || slot.local().is_some() || !matches!(*self.seat.turn(), Turn::Waiting) {
+        let (on, mode) = (self.claim.on(), self.claim.mode());
+        self.lines.with_slot(on, |slot| {
+            let blocked = slot.local(on, mode).is_some();
+            let lane = slot.lane(mode);
+            if blocked || lane.asking || !self.seat.is_waiting() {
                 return None;
             }
-            if let Some((orphan, _)) = slot.orphan.take_if(|(_, shape)| *shape != self.seat.shape) {
+            if let Some((orphan, _)) = lane.orphan.take_if(|(_, shape)| *shape != self.seat.shape) {
                 // It was left for the head, and is not what this one wants: out of the way first.
                 slot.take_back(orphan.attempt, &self.lines.releases);
                 return None;
             }
-            slot.asking = true;
-            slot.tries.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
-            Some(Role::new(self.lines, self.on, self.seat.shape.clone()))
+            lane.tries.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
+            slot.begin_asking(mode);
+            Some(Role::new(self.lines, self.claim, self.seat.shape.clone()))
         })
     }
 }
 
 impl Drop for Rider<'_> {
     fn drop(&mut self) {
-        self.lines.with_slot(self.on, |slot| {
+        let (on, mode) = (self.claim.on(), self.claim.mode());
+        self.lines.with_slot(on, |slot| {
             let turn = std::mem::replace(&mut *self.seat.turn(), Turn::Gone);
+            let lane = slot.lane(mode);
             if matches!(turn, Turn::Ask) {
                 // The role was given and not taken.
-                slot.asking = false;
-                slot.hand_on(&self.lines.releases);
-            } else if slot.tries.back().is_some_and(|last| Arc::ptr_eq(last, &self.seat)) {
-                slot.tries.pop_back();
+                slot.end_asking(mode);
+                slot.hand_on(on, &self.lines.releases);
+            } else if lane.tries.back().is_some_and(|last| Arc::ptr_eq(last, &self.seat)) {
+                lane.tries.pop_back();
             }
         });
     }
@@ -79,7 +86,7 @@ impl Drop for Rider<'_> {
 /// A waiter's place in the line.
 pub(in crate::manager) struct LineSeat<'a> {
     lines: &'a Lines,
-    on: &'a ClaimKey,
+    claim: &'a Claim,
     seat: Arc<Seat>,
     number: u64,
     /// The head's knowledge of when to ask; passed from head to head.
@@ -87,26 +94,50 @@ pub(in crate::manager) struct LineSeat<'a> {
 }
 
 impl<'a> LineSeat<'a> {
-    pub(super) fn new(lines: &'a Lines, on: &'a ClaimKey, seat: Arc<Seat>, number: u64) -> Self {
-        Self { lines, on, seat, number, schedule: None }
+    pub(super) fn new(lines: &'a Lines, claim: &'a Claim, seat: Arc<Seat>, number: u64) -> Self {
+        Self { lines, claim, seat, number, schedule: None }
     }
 
     /// Looks whether this is the head, and what the head is to do.
     pub(in crate::manager) fn turn(&mut self) -> HeadTurn<'a> {
-        self.lines.with_slot(self.on, |slot| {
-            if !slot.head().is_some_and(|head| Arc::ptr_eq(head, &self.seat)) {
+        let (on, mode) = (self.claim.on(), self.claim.mode());
+        self.lines.with_slot(on, |slot| {
+            {
+                let mut turn = self.seat.turn();
+                match std::mem::replace(&mut *turn, Turn::Waiting) {
+                    Turn::Passed(held, pass) => return HeadTurn::Passed(held, pass),
+                    other => *turn = other,
+                }
+            }
+            let local = slot.local(on, mode);
+            let lane = slot.lane(mode);
+            if !lane.head().is_some_and(|head| Arc::ptr_eq(head, &self.seat)) {
                 return HeadTurn::NotHead;
             }
-            let schedule = self.schedule.get_or_insert_with(|| slot.schedule.take().unwrap_or_default());
-            if let Some((held, _)) = slot.local() {
+            if let Some(schedule) = lane.schedule.take() {
+                self.schedule = Some(schedule);
+            }
+            let schedule = self.schedule.get_or_insert_default();
+            lane.subscribed = schedule.is_subscribed();
+            if let Some((held, _)) = local {
                 return HeadTurn::Local(held);
             }
-            if slot.asking {
+            if lane.asking {
                 return HeadTurn::Busy;
             }
-            if schedule.is_due() || slot.freed || slot.orphan.is_some() || !slot.tries.is_empty() {
-                slot.asking = true;
-                return HeadTurn::Ask(Role::new(self.lines, self.on, self.seat.shape.clone()));
+            if let Some(until) = lane.stepped_back {
+                if lane.own_wakeup && schedule.is_woken() {
+                    lane.own_wakeup = false;
+                    schedule.ignore_wakeup();
+                }
+                if Instant::now() < until && !schedule.is_woken() && lane.tries.is_empty() {
+                    return HeadTurn::SteppedBack(until);
+                }
+                lane.stepped_back = None;
+            }
+            if schedule.is_due() || lane.freed || lane.orphan.is_some() || !lane.tries.is_empty() {
+                slot.begin_asking(mode);
+                return HeadTurn::Ask(Role::new(self.lines, self.claim, self.seat.shape.clone()));
             }
             HeadTurn::Idle
         })
@@ -131,44 +162,80 @@ impl<'a> LineSeat<'a> {
             () = schedule.due() => {}
         }
     }
+
+    /// Waits until it is called, a wake-up comes, or others have had their time.
+    pub(in crate::manager) async fn called_or_woken(&mut self, until: Instant) {
+        let schedule = self.schedule.get_or_insert_default();
+        tokio::select! {
+            biased;
+            () = self.seat.called.notified() => {}
+            () = schedule.woken() => {}
+            () = sleep_until(until) => {}
+        }
+    }
+
+    /// Leaves the line, and says what it was given and has not taken.
+    fn leave(&mut self) -> Option<(Arc<Held>, u32)> {
+        let (on, mode) = (self.claim.on(), self.claim.mode());
+        // What is forgotten with the last of the line is dropped outside the lock: it ends a subscription.
+        let (passed, _forgotten) = self.lines.with_slot(on, |slot| {
+            let turn = std::mem::replace(&mut *self.seat.turn(), Turn::Gone);
+            let lane = slot.lane(mode);
+            lane.line.remove(&self.number);
+            if self.schedule.is_some() {
+                lane.schedule = self.schedule.take();
+            }
+            let forgotten = if lane.line.is_empty() {
+                lane.subscribed = false;
+                lane.stepped_back = None;
+                lane.schedule.take()
+            } else {
+                None
+            };
+            slot.hand_on(on, &self.lines.releases);
+            match turn {
+                Turn::Passed(held, pass) => (Some((held, pass)), forgotten),
+                _ => (None, forgotten),
+            }
+        });
+        passed
+    }
 }
 
 impl Drop for LineSeat<'_> {
     fn drop(&mut self) {
-        // What is forgotten with the last of the line is dropped outside the lock: it ends a subscription.
-        let _forgotten = self.lines.with_slot(self.on, |slot| {
-            slot.line.remove(&self.number);
-            if self.schedule.is_some() {
-                slot.schedule = self.schedule.take();
-            }
-            let forgotten = if slot.line.is_empty() { slot.schedule.take() } else { None };
-            slot.hand_on(&self.lines.releases);
-            forgotten
-        });
+        if let Some((held, pass)) = self.leave() {
+            self.lines.not_taken(held, pass);
+        }
     }
 }
 
 /// The right to ask the engine about a key, with those who share the answer. Handed on when it is dropped.
 pub(in crate::manager) struct Role<'a> {
     lines: &'a Lines,
-    on: &'a ClaimKey,
+    claim: &'a Claim,
     shape: Shape,
     riders: Vec<Arc<Seat>>,
     flight: Option<Flight>,
 }
 
 impl<'a> Role<'a> {
-    pub(super) const fn new(lines: &'a Lines, on: &'a ClaimKey, shape: Shape) -> Self {
-        Self { lines, on, shape, riders: Vec::new(), flight: None }
+    pub(super) const fn new(lines: &'a Lines, claim: &'a Claim, shape: Shape) -> Self {
+        Self { lines, claim, shape, riders: Vec::new(), flight: None }
+    }
+
+    const fn mode(&self) -> Mode {
+        self.claim.mode()
     }
 
     /// The call is about to be sent: everybody who came until now shares its answer. Goes on with an attempt whose
     /// caller is gone, if there is one, or with a new one.
     pub(in crate::manager) fn begin(&mut self, new: impl FnOnce() -> Flight) -> &mut Flight {
-        let orphan = self.lines.with_slot(self.on, |slot| {
-            self.riders.extend(slot.tries.drain(..).filter(|seat| !seat.is_gone()));
-            slot.freed = false;
-            slot.orphan.take()
+        let orphan = self.lines.with_slot(self.claim.on(), |slot| {
+            let lane = slot.lane(self.claim.mode());
+            self.riders.extend(lane.tries.drain(..).filter(|seat| !seat.is_gone()));
+            lane.freed = false;
+            lane.orphan.take()
         });
         let adopted = orphan.map(|(flight, shape)| {
             debug_assert_eq!(shape, self.shape, "an orphan is only left for one of its own shape");
@@ -180,20 +247,26 @@ impl<'a> Role<'a> {
     /// The call was granted.
     pub(in crate::manager) fn granted(mut self, held: &Arc<Held>) {
         self.flight = None;
-        self.lines.with_slot(self.on, |slot| {
-            slot.held = Some(held.clone());
-            slot.denial = None;
+        let (on, mode) = (self.claim.on(), self.mode());
+        self.lines.with_slot(on, |slot| {
+            slot.leases.push(held.clone());
+            let lane = slot.lane(mode);
+            lane.denial = None;
+            // There may be another place for the next one.
+            lane.freed |= mode != Mode::Exclusive;
         });
-        self.answer_riders(&Answer::Denied(local_denial(held)));
+        if mode == Mode::Exclusive {
+            self.answer_riders(&Answer::Denied(local_denial(held, 0, on)));
+        }
     }
 
     /// The call was denied.
     pub(in crate::manager) fn denied(mut self, denial: &Denial) {
-        self.lines.with_slot(self.on, |slot| slot.denial = Some((denial.clone(), Instant::now())));
-        let settled = |flight: &Flight| !flight.doubtful && flight.attempt.route().is_answered();
-        if let Some(flight) = self.flight.take().filter(|flight| !settled(flight)) {
+        let (on, mode) = (self.claim.on(), self.mode());
+        self.lines.with_slot(on, |slot| slot.lane(mode).denial = Some((denial.clone(), Instant::now())));
+        if let Some(flight) = self.flight.take().filter(|flight| !flight.is_settled()) {
             // An earlier acquire may still arrive, once the holder has gone. Nobody has to wait for that.
-            self.lines.releases.push(Arc::new(Held::to_take_back(flight.attempt)));
+            self.lines.withdraw(flight.attempt);
         }
         self.answer_riders(&Answer::Denied(denial.clone()));
     }
@@ -201,20 +274,22 @@ impl<'a> Role<'a> {
     /// Whether the news came that the lease of the attempt in flight was ended by force.
     pub(in crate::manager) fn is_revoked(&self) -> bool {
         let token = self.flight.as_ref().map(|flight| flight.attempt.token());
-        self.lines.with_slot(self.on, |slot| slot.revoked.iter().any(|revoked| Some(revoked) == token))
+        self.lines
+            .with_slot(self.claim.on(), |slot| slot.revoked.iter().any(|revoked| Some(revoked) == token))
     }
 
     /// The call failed, or its answer came too late to be used: whatever was granted must be taken back.
     pub(in crate::manager) fn take_back(&mut self) {
         if let Some(flight) = self.flight.take() {
-            self.lines.with_slot(self.on, |slot| slot.take_back(flight.attempt, &self.lines.releases));
+            self.lines
+                .with_slot(self.claim.on(), |slot| slot.take_back(flight.attempt, &self.lines.releases));
         }
     }
 
-    /// The call failed.
-    pub(in crate::manager) fn failed(mut self, error: &StoreError) {
+    /// The call failed. What may have been granted is taken back, unless the caller goes on with it.
+    pub(in crate::manager) fn failed(mut self, error: &StoreError, keeps: bool) {
         match &self.flight {
-            Some(flight) if flight.doubtful => self.take_back(),
+            Some(flight) if flight.doubtful && !keeps => self.take_back(),
             _ => self.flight = None,
         }
         // A leader's time-out is its own: the others have come later and may still be answered in time, by whoever asks
@@ -233,20 +308,24 @@ impl<'a> Role<'a> {
 
 impl Drop for Role<'_> {
     fn drop(&mut self) {
-        self.lines.with_slot(self.on, |slot| {
+        let (on, mode) = (self.claim.on(), self.mode());
+        self.lines.with_slot(on, |slot| {
+            let lane = slot.lane(mode);
             // Riders that were not answered will be by whoever asks next.
             for seat in self.riders.drain(..).rev() {
-                slot.tries.push_front(seat);
+                lane.tries.push_front(seat);
             }
             if let Some(flight) = self.flight.take()
                 && flight.attempt.sent_at().is_some()
             {
-                slot.orphan = Some((Flight { doubtful: true, ..flight }, self.shape.clone()));
+                lane.orphan = Some((Flight { doubtful: true, ..flight }, self.shape.clone()));
+                // What is revoked meanwhile may be the orphan's.
+                lane.asking = false;
+                slot.calls = slot.calls.saturating_sub(1);
             } else {
-                slot.revoked.clear();
+                slot.end_asking(mode);
             }
-            slot.asking = false;
-            slot.hand_on(&self.lines.releases);
+            slot.hand_on(on, &self.lines.releases);
         });
     }
 }

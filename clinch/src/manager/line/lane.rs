@@ -1,0 +1,110 @@
+//! One way in which a key is wanted: who asks, who waits.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Answer, Flight, Seat, Shape, Turn};
+use crate::lease::Attempt;
+use crate::manager::schedule::Schedule;
+use crate::store::Denial;
+
+/// How long a line lets others go first after it gave a lease back for which others wait. Their turn ends with a wake-up,
+/// so this is only for those who do not take it.
+const STEP_BACK: Duration = Duration::from_millis(10);
+
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    /// Somebody has the role.
+    pub(super) asking: bool,
+    /// An attempt that was sent and whose caller is gone: the next one with the same shape asks on with it.
+    pub(super) orphan: Option<(Flight, Shape)>,
+    /// Tries that came after the call in flight was sent.
+    pub(super) tries: VecDeque<Arc<Seat>>,
+    /// Waiters by the number with which they came, first come first served.
+    pub(super) line: BTreeMap<u64, Arc<Seat>>,
+    next_number: u64,
+    /// A local lease ended since the head asked last, or a place was granted and more may be free.
+    pub(super) freed: bool,
+    /// What the head knows, while no head has it.
+    pub(super) schedule: Option<Schedule>,
+    /// The line hears wake-ups.
+    pub(super) subscribed: bool,
+    /// Others go first until then.
+    pub(super) stepped_back: Option<Instant>,
+    /// The wake-up of the line's own release is still to come, or was not noticed yet.
+    pub(super) own_wakeup: bool,
+    /// The engine's last denial, and when it came.
+    pub(super) denial: Option<(Denial, Instant)>,
+}
+
+impl Lane {
+    pub(super) fn is_idle(&self) -> bool {
+        !self.asking && self.orphan.is_none() && self.tries.is_empty() && self.line.is_empty()
+    }
+
+    pub(super) fn join(&mut self, seat: Arc<Seat>) -> u64 {
+        self.next_number += 1;
+        self.line.insert(self.next_number, seat);
+        self.next_number
+    }
+
+    /// The first of the line.
+    pub(super) fn head(&self) -> Option<&Arc<Seat>> {
+        self.line.first_key_value().map(|(_, seat)| seat)
+    }
+
+    pub(super) fn call_head(&self) {
+        if let Some(head) = self.head() {
+            head.called.notify_one();
+        }
+    }
+
+    /// A lease of this process was given back, and so many were woken by that. If others are among them, the line lets them
+    /// go first: it would be faster every time.
+    pub(super) fn step_back(&mut self, woken: Option<usize>) {
+        let others = woken.is_some_and(|woken| woken > usize::from(self.subscribed));
+        if others && !self.line.is_empty() {
+            self.stepped_back = Some(Instant::now() + STEP_BACK);
+            self.own_wakeup = self.subscribed;
+        }
+    }
+
+    /// An attempt without a caller that the next one does not want, or that is hardly worth having.
+    pub(super) fn unwanted_orphan(&mut self) -> Option<Arc<Attempt>> {
+        while self.tries.front().is_some_and(|seat| seat.is_gone()) {
+            self.tries.pop_front();
+        }
+        let (orphan, shape) = self.orphan.take()?;
+        let heir = self.head().or(self.tries.front());
+        if heir.is_some_and(|heir| heir.shape == shape) && orphan.is_worth_adopting() {
+            self.orphan = Some((orphan, shape));
+            return None;
+        }
+        Some(orphan.attempt)
+    }
+
+    /// Calls the head, or gives the role to the first try; says whether it gave the role.
+    pub(super) fn call_next(&mut self) -> bool {
+        if !self.line.is_empty() {
+            self.call_head();
+            return false;
+        }
+        match self.tries.pop_front() {
+            Some(seat) => {
+                self.asking = true;
+                seat.give(Turn::Ask);
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(super) fn answer_tries(&mut self, answer: &Answer) {
+        for seat in self.tries.drain(..) {
+            seat.give(Turn::Answer(answer.clone()));
+        }
+    }
+}

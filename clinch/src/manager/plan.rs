@@ -1,0 +1,158 @@
+//! What is wanted, checked: the claims of an attempt and how it goes about them.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::limit::Limit;
+use super::line::Shape;
+use super::options::LockOptions;
+use crate::error::Error;
+use crate::key::Key;
+use crate::lease::{Claim, Fence, MAX_CLAIMS, Mode, Patience};
+use crate::store::Capabilities;
+
+/// The least time for which a waiting writer is remembered after it asked.
+const REMEMBERED: Duration = Duration::from_secs(1);
+
+/// A wish, checked.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Never empty. Fenced ones have no floor yet.
+    pub(super) claims: Vec<Claim>,
+    pub(super) options: LockOptions,
+    pub(super) shape: Shape,
+    /// Until when it waits.
+    pub(super) deadline: Instant,
+    /// The scope it is in; 0: none.
+    pub(super) scope: u64,
+}
+
+impl Plan {
+    /// A lock on all of these keys, with the limits of its options.
+    pub(super) fn lock(
+        keys: Vec<Key>,
+        options: LockOptions,
+        max_ttl: Duration,
+        can: Capabilities,
+    ) -> Result<Self, Error> {
+        let options = options.checked(max_ttl)?;
+        if keys.is_empty() {
+            return Err(Error::option("keys", &0, "at least one is needed"));
+        }
+        if options.fair.is_some() && keys.len() > 1 {
+            return Err(Error::option("fair", &true, "only a lock on a single key has a fair queue"));
+        }
+        let lock = if options.shared { Claim::shared } else { Claim::exclusive };
+        let mut claims: Vec<_> = keys.into_iter().map(|key| lock(key, options.ttl)).collect();
+        if options.fenced {
+            claims = claims.into_iter().map(|claim| claim.fenced(Fence::new(0))).collect();
+        }
+        claims.extend(
+            options.limits.iter().map(|limited| Claim::permit(limited.key.clone(), limited.of, limited.ttl)),
+        );
+        Self::new(claims, options, can)
+    }
+
+    /// A permit.
+    pub(super) fn permit(
+        limit: &Limit,
+        options: LockOptions,
+        max_ttl: Duration,
+        can: Capabilities,
+    ) -> Result<Self, Error> {
+        let options = options.checked(max_ttl)?;
+        for (field, asked) in [
+            ("shared", options.shared),
+            ("fenced", options.fenced),
+            ("fair", options.fair.is_some()),
+            ("limited_by", !options.limits.is_empty()),
+        ] {
+            if asked {
+                return Err(Error::option(field, &true, "a permit has no such option; it is for locks"));
+            }
+        }
+        let claims = vec![Claim::permit(limit.key().clone(), limit.of(), options.ttl)];
+        Self::new(claims, options, can)
+    }
+
+    fn new(claims: Vec<Claim>, options: LockOptions, can: Capabilities) -> Result<Self, Error> {
+        if claims.len() > MAX_CLAIMS {
+            let accepted = format!("accepted are at most {MAX_CLAIMS} in one attempt, limits included");
+            return Err(Error::option("keys", &claims.len(), accepted));
+        }
+        for (place, claim) in claims.iter().enumerate() {
+            if claims[..place].iter().any(|earlier| earlier.on() == claim.on()) {
+                return Err(Error::option("keys", claim.on(), "the same key twice in one attempt"));
+            }
+        }
+        let wants = |mode: fn(Mode) -> bool| claims.iter().any(|claim| mode(claim.mode()));
+        for (field, asked, can) in [
+            ("shared", options.shared, can.shared),
+            ("fenced", options.fenced, can.fences),
+            ("fair", options.fair.is_some(), can.fair),
+            ("limit", wants(|mode| matches!(mode, Mode::Permit { .. })), can.permits),
+            ("keys", claims.len() > 1, can.several),
+        ] {
+            if asked && !can {
+                return Err(Error::option(field, &true, "this engine has no such thing"));
+            }
+        }
+        let shape = Shape {
+            ttl: claims[0].ttl(),
+            label: options.label.clone(),
+            fenced: options.fenced,
+            takes_passes: options.local_pass,
+        };
+        let deadline = Instant::now() + options.wait;
+        Ok(Self { claims, options, shape, deadline, scope: 0 })
+    }
+
+    pub(super) const fn is_try(&self) -> bool {
+        self.options.wait.is_zero()
+    }
+
+    /// Whether it stands in the local line of its key.
+    pub(super) fn stands_in_line(&self) -> bool {
+        self.claims.len() == 1 && self.options.fair.is_none()
+    }
+
+    /// The key that it is known by: its only one, or its first one.
+    pub(super) fn key(&self) -> &Key {
+        &self.claims[0].on().key
+    }
+
+    /// Whether the lease may go to the next in line.
+    pub(super) fn passes(&self) -> bool {
+        self.options.local_pass && self.stands_in_line()
+    }
+
+    pub(super) fn patience(&self) -> Patience {
+        match self.options.fair {
+            Some(confirm) => Patience::Queue { until: self.deadline, confirm },
+            None if self.is_try() => Patience::Try,
+            None => Patience::Wait {
+                until: self.deadline,
+                again_within: REMEMBERED.max(self.options.retry_interval.saturating_mul(3)),
+            },
+        }
+    }
+
+    /// The pause between two polls, before jitter. Whoever stands in the engine's queue need not ask whether it is its turn
+    /// more often than is needed not to miss it when the news was lost.
+    pub(super) fn poll_every(&self) -> Duration {
+        match self.options.fair {
+            Some(confirm) => self.options.retry_interval.max(confirm / 2),
+            None => self.options.retry_interval,
+        }
+    }
+
+    /// The claims with a floor under their fences.
+    pub(super) fn claims_above(&self, floor: Fence) -> Vec<Claim> {
+        let above = |claim: &Claim| {
+            let claim = claim.clone();
+            if claim.fence_floor().is_some() { claim.fenced(floor) } else { claim }
+        };
+        self.claims.iter().map(above).collect()
+    }
+}

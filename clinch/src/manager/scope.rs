@@ -1,0 +1,212 @@
+//! Scopes: who may enter a lock again.
+//!
+//! A scope is the identity of a request. It travels with the task, over every `.await`, and into other tasks that were given
+//! it; never by thread. Inside it, a [`reentrant`](crate::LockOptions::reentrant) lock on what the scope already holds
+//! succeeds at once, without a call and without a second permit, and the last guard out gives it back.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use super::core::Core;
+use super::guard::Holding;
+use super::plan::Plan;
+use crate::error::Error;
+use crate::lease::{Claim, ClaimKey, Mode};
+
+tokio::task_local! {
+    static CURRENT: Scope;
+}
+
+/// Who may enter a lock again: the identity of a request. Made by [`LockManager::scope`](crate::LockManager::scope); clones
+/// are the same scope.
+#[derive(Clone)]
+pub struct Scope(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    core: Weak<Core>,
+    /// The scope around it, which may be another manager's.
+    around: Option<Scope>,
+    ended: AtomicBool,
+    /// What the scope holds.
+    holdings: Mutex<HashMap<ClaimKey, Vec<Weak<Holding>>>>,
+    changed: Notify,
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("id", &self.0.id).field("ended", &self.has_ended()).finish()
+    }
+}
+
+/// What a scope has of what is wanted.
+pub(super) enum Cover {
+    /// Nothing.
+    Nothing,
+    /// All of it, in one lease.
+    All(Arc<Holding>),
+}
+
+impl Scope {
+    pub(super) fn new(core: &Arc<Core>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(Arc::new(Inner {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            core: Arc::downgrade(core),
+            around: CURRENT.try_with(Self::clone).ok(),
+            ended: AtomicBool::new(false),
+            holdings: Mutex::default(),
+            changed: Notify::new(),
+        }))
+    }
+
+    /// The innermost scope of this manager that this task is in.
+    pub(super) fn current(core: &Arc<Core>) -> Option<Self> {
+        let mut scope = CURRENT.try_with(Self::clone).ok();
+        while let Some(here) = scope {
+            if std::ptr::eq(here.0.core.as_ptr(), Arc::as_ptr(core)) {
+                return Some(here);
+            }
+            scope = here.0.around.clone();
+        }
+        None
+    }
+
+    /// Runs a future in this scope: for tasks that work for the same request.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use clinch::{LockManager, LockOptions};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), clinch::Error> {
+    /// # let locks = LockManager::memory();
+    /// let again = LockOptions::new(Duration::from_secs(10)).reentrant();
+    /// locks.scope(async {
+    ///     let _outer = locks.lock("order:42", again.clone()).await?;
+    ///     let (scope, locks) = (locks.current_scope().expect("this is one"), locks.clone());
+    ///     let helper = tokio::spawn(async move {
+    ///         scope.enter(async { locks.lock("order:42", again).await.map(|inner| inner.is_valid()) }).await
+    ///     });
+    ///     assert!(helper.await.expect("does not panic")?);
+    ///     Ok(())
+    /// }).await
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// As that of the future.
+    pub async fn enter<F: Future>(&self, future: F) -> F::Output {
+        CURRENT.scope(self.clone(), future).await
+    }
+
+    /// Whether the future is done or gone for which it was opened. A re-entrant lock that is asked for in it after that is
+    /// an error.
+    pub fn has_ended(&self) -> bool {
+        self.0.ended.load(Ordering::Acquire)
+    }
+
+    /// Runs the future for which the scope was opened.
+    pub(super) async fn run<F: Future>(self, future: F) -> F::Output {
+        let _ends = Ends(self.clone());
+        self.enter(future).await
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    fn holdings(&self) -> MutexGuard<'_, HashMap<ClaimKey, Vec<Weak<Holding>>>> {
+        self.0.holdings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A lease was taken in the scope.
+    pub(super) fn took(&self, holding: &Arc<Holding>) {
+        let mut holdings = self.holdings();
+        for claim in holding.held().claims() {
+            let entry = holdings.entry(claim.on().clone()).or_default();
+            entry.retain(|other| other.strong_count() > 0);
+            entry.push(Arc::downgrade(holding));
+        }
+        holdings.retain(|_, entry| entry.iter().any(|holding| holding.strong_count() > 0));
+        drop(holdings);
+        self.0.changed.notify_waiters();
+    }
+
+    /// The lease of the scope that stands for this claim: an exclusive one also for a shared one.
+    fn covering(&self, claim: &Claim) -> (Option<Arc<Holding>>, bool) {
+        let holdings = self.holdings();
+        let mut upgrade = false;
+        for holding in holdings.get(claim.on()).into_iter().flatten().filter_map(Weak::upgrade) {
+            let theirs = holding.held().mode_on(claim.on());
+            if !holding.is_valid() {
+                continue;
+            }
+            match (theirs, claim.mode()) {
+                (Some(Mode::Shared), Mode::Exclusive) => upgrade = true,
+                (Some(_), _) => return (Some(holding), upgrade),
+                (None, _) => {}
+            }
+        }
+        (None, upgrade)
+    }
+
+    /// What the scope has of what the plan wants.
+    ///
+    /// # Errors
+    /// What would make the scope wait for itself for ever.
+    pub(super) fn cover(&self, plan: &Plan) -> Result<Cover, Error> {
+        let mut whole: Option<Arc<Holding>> = None;
+        for (place, claim) in plan.claims.iter().enumerate() {
+            let key = || claim.on().key.clone();
+            let (covering, upgrade) = self.covering(claim);
+            if upgrade {
+                let reason = "the scope holds it shared and asks for it exclusively; release the shared lock first, or take \
+                              the exclusive one from the beginning";
+                return Err(Error::SelfDeadlock { key: key(), reason });
+            }
+            if !plan.options.reentrant {
+                continue;
+            }
+            let same = match (&whole, &covering) {
+                (None, _) if place == 0 => true,
+                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+                (None, None) => true,
+                _ => false,
+            };
+            if !same {
+                let reason = "the scope holds only a part of what is asked for together; take all of it in the outer lock";
+                return Err(Error::SelfDeadlock { key: key(), reason });
+            }
+            whole = covering;
+        }
+        if plan.options.reentrant && self.has_ended() {
+            return Err(Error::ScopeEnded { key: plan.key().clone() });
+        }
+        Ok(whole.map_or(Cover::Nothing, Cover::All))
+    }
+
+    /// Waits until the scope has all that the plan wants, because another task of the scope took it.
+    pub(super) async fn covered(&self, plan: &Plan) -> Result<Arc<Holding>, Error> {
+        loop {
+            let mut changed = std::pin::pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            if let Cover::All(holding) = self.cover(plan)? {
+                return Ok(holding);
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Ends the scope when the future is done, or dropped.
+struct Ends(Scope);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.0.ended.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,72 @@
+//! What happens when the engine fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::acquire::{Doubtful, Reply};
+use super::core::Core;
+use super::held::Held;
+use super::line::local_denial;
+use super::options::Strategy;
+use super::plan::Plan;
+use super::tenure::Tenure;
+use crate::store::{ErrorKind, StoreError};
+
+/// The pause before the one more try, to which jitter is added.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Whether such a failure is the engine's, as opposed to a wish that no engine could fulfil.
+const fn is_engine_failure(kind: ErrorKind) -> bool {
+    !matches!(kind, ErrorKind::WrongType | ErrorKind::Unsupported | ErrorKind::Config | ErrorKind::Closed)
+}
+
+impl Core {
+    /// Takes the lease, or does what the plan says for the case that the engine fails.
+    pub(super) async fn acquire_by_strategy(self: &Arc<Self>, plan: &Plan) -> Reply {
+        let mut retries = u32::from(self.strategy(plan) == Strategy::RetryOnce);
+        loop {
+            let reply = self.acquire(plan).await;
+            let Reply::Failed(error, doubtful) = reply else { return reply };
+            match self.strategy(plan) {
+                Strategy::RetryOnce if retries > 0 && error.is_retryable() => {
+                    retries -= 1;
+                    // Out of the way before it is asked again.
+                    drop(doubtful);
+                    tracing::warn!(key = %plan.key(), %error, "engine failure; trying once more");
+                    sleep(self.sources.jittered(RETRY_PAUSE)).await;
+                }
+                Strategy::Proceed if is_engine_failure(error.kind()) => {
+                    return self.proceed(plan, &error, doubtful);
+                }
+                _ => return Reply::Failed(error, doubtful),
+            }
+        }
+    }
+
+    /// Goes on without the engine, unless somebody in this process stands in the way.
+    fn proceed(self: &Arc<Self>, plan: &Plan, error: &StoreError, doubtful: Option<Doubtful>) -> Reply {
+        // It keeps its token: if it was granted after all, it is given back at the end and not before.
+        let kept = doubtful.and_then(Doubtful::keep);
+        let attempt = kept.unwrap_or_else(|| Arc::new(self.new_attempt(plan)));
+        // A lease that would be renewed is wanted for longer than its TTL.
+        let lasts =
+            plan.options.renewal_interval().map_or(attempt.ttl(), |(_, up_to)| up_to.max(attempt.ttl()));
+        let now = Instant::now();
+        let until = now.checked_add(lasts).unwrap_or_else(|| now + super::LockOptions::MAX_WAIT);
+        let held = Arc::new(Held::degraded(attempt, until, plan.scope));
+        match self.lines.hold_without_engine(&held) {
+            Ok(()) => {
+                tracing::warn!(key = %plan.key(), %error, "engine failure; going on unprotected");
+                Reply::Granted(Tenure::new(held, 0, self.clone(), false))
+            }
+            Err((claim, other)) => {
+                if held.attempt().sent_at().is_some() {
+                    self.lines.take_back(held.shared_attempt());
+                }
+                Reply::denied(local_denial(&other, claim, plan.claims[claim].on()), plan)
+            }
+        }
+    }
+}

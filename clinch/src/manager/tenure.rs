@@ -1,0 +1,110 @@
+//! One holder's time with a lease, and what becomes of the lease at its end: it goes to the next in line of this process,
+//! or back to the engine.
+
+use std::sync::Arc;
+
+use super::core::Core;
+use super::held::{Held, Telling};
+use super::line::Handed;
+use crate::store::{Release, StoreError};
+
+/// A lease under the number of its pass. Dropped, it is given up in the background: no I/O, no spawn, no panic.
+#[derive(Debug)]
+pub(super) struct Tenure {
+    held: Arc<Held>,
+    pass: u32,
+    core: Arc<Core>,
+    /// Whether the lease may go to the next in line when this one is done.
+    passes: bool,
+    over: bool,
+}
+
+/// How a tenure ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The next one has the lease, or will have it.
+    Passed,
+    /// The engine is to be told.
+    Tell(Telling),
+}
+
+impl Tenure {
+    pub(super) const fn new(held: Arc<Held>, pass: u32, core: Arc<Core>, passes: bool) -> Self {
+        Self { held, pass, core, passes, over: false }
+    }
+
+    pub(super) const fn held(&self) -> &Arc<Held> {
+        &self.held
+    }
+
+    pub(super) const fn pass(&self) -> u32 {
+        self.pass
+    }
+
+    pub(super) const fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// Ends it as far as this process is concerned.
+    fn end(&mut self) -> End {
+        if std::mem::replace(&mut self.over, true) {
+            return End::Tell(Telling::Nothing);
+        }
+        let core = &self.core;
+        if self.passes && !core.closing.is_closed() {
+            match core.lines.hand_over(&self.held, self.pass) {
+                Handed::Over => {
+                    core.renewals.once(&self.held);
+                    return End::Passed;
+                }
+                Handed::AfterRenewal(number) => {
+                    core.renewals.to_pass_on(&self.held, number);
+                    return End::Passed;
+                }
+                Handed::Back => {}
+            }
+        }
+        let telling = self.held.begin_release(self.pass);
+        if telling == Telling::Nothing && self.held.is_degraded() {
+            core.lines.ended(&self.held, None);
+        }
+        End::Tell(telling)
+    }
+
+    /// Gives the lease up now, and says whether it was still ours.
+    pub(super) async fn release(mut self) -> Result<bool, StoreError> {
+        self.core.ensure_background();
+        let was_valid = !self.held.remaining_for(self.pass).is_zero();
+        match self.end() {
+            End::Passed => return Ok(was_valid),
+            // The engine said that it is gone: there is nothing to give back.
+            End::Tell(Telling::Nothing) => return Ok(false),
+            End::Tell(Telling::TakeBack) => {
+                self.core.releases.push(self.held.clone());
+                return Ok(false);
+            }
+            End::Tell(Telling::Release) => {}
+        }
+        let Release { held, .. } = self.core.release(&self.held).await?;
+        if !held && !self.held.is_degraded() {
+            tracing::warn!(key = %self.held.on(), "a release came too late: the lease had expired or was taken over");
+        }
+        Ok(held)
+    }
+}
+
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        if let End::Tell(Telling::Release | Telling::TakeBack) = self.end() {
+            self.core.releases.push(self.held.clone());
+        }
+    }
+}
+
+impl Core {
+    /// A lease that nobody has was renewed, or could not be: it goes to the next in line, or back.
+    pub(super) fn pass_on_or_give_back(self: &Arc<Self>, held: Arc<Held>, pass: u32) {
+        drop(Tenure::new(held, pass, self.clone(), true));
+        self.renewals.passing.remove();
+    }
+}
