@@ -37,14 +37,21 @@ fn advice(kind: ErrorKind) -> &'static str {
 
 /// An answer by which the server refused the step.
 pub(super) fn refused(error: RedisError) -> StoreError {
-    let code = error.code().unwrap_or_default();
-    let text = error.to_string();
+    refusal(error.code().unwrap_or_default(), &error.to_string()).with_source(error)
+}
+
+/// The same, where a script handed the server's words on.
+pub(super) fn refused_in_words(words: &str) -> StoreError {
+    refusal("", words)
+}
+
+fn refusal(code: &str, text: &str) -> StoreError {
     // Up to 6.2 an error inside a script comes as `ERR Error running script …: <the code> …`.
     let named = |(name, _): &&(&str, ErrorKind)| {
         code == *name || text.split([' ', ':', '-']).any(|word| word == *name)
     };
     let kind = CODES.iter().find(named).map_or(ErrorKind::Protocol, |(_, kind)| *kind);
-    StoreError::not_applied(kind, format!("Redis refused: {text}{}", advice(kind))).with_source(error)
+    StoreError::not_applied(kind, format!("Redis refused: {text}{}", advice(kind)))
 }
 
 /// A failure while connecting: nothing was sent.

@@ -1,7 +1,10 @@
 //! How keys and channels are named in Redis.
 
 use crate::key::Key;
-use crate::lease::{ClaimKey, Space};
+use crate::lease::{ClaimKey, Space, Token};
+
+/// How many digits of a token name its own channel.
+const OWN_DIGITS: usize = 16;
 
 /// The names under one prefix.
 #[derive(Debug, Clone)]
@@ -16,20 +19,57 @@ impl Names {
         Self { prefix: format!("{prefix}{separator}") }
     }
 
-    /// `P:lock:K`: the plain string whose value is the token.
+    /// `P:lock:K`, `P:dup:K`: the plain string whose value is the token. `P:sem:K`: the sorted set of holders.
     pub(super) fn key(&self, on: &ClaimKey) -> String {
         format!("{}{}:{}", self.prefix, on.space.word(), on.key)
     }
 
-    /// The channel on which a release of this key is published. The braces make a Cluster hash exactly the text of the
-    /// key, unless that has a hash tag of its own.
-    pub(super) fn channel(&self, on: &ClaimKey) -> String {
+    /// `P:word:{P:lock:K}`: what belongs to a key. The braces make a Cluster hash exactly the text of the key, unless that
+    /// has a hash tag of its own.
+    fn beside(&self, word: &str, on: &ClaimKey) -> String {
         let key = self.key(on);
         if on.key.has_hash_tag() {
-            format!("{}wake:{key}", self.prefix)
+            format!("{}{word}:{key}", self.prefix)
         } else {
-            format!("{}wake:{{{key}}}", self.prefix)
+            format!("{}{word}:{{{key}}}", self.prefix)
         }
+    }
+
+    /// The sorted set of a lock's readers.
+    pub(super) fn readers(&self, on: &ClaimKey) -> String {
+        self.beside("shared", on)
+    }
+
+    /// The note on the writer that new readers let go first.
+    pub(super) fn writer(&self, on: &ClaimKey) -> String {
+        self.beside("writer", on)
+    }
+
+    /// The record of the last fence.
+    pub(super) fn fence(&self, on: &ClaimKey) -> String {
+        self.beside("fence", on)
+    }
+
+    /// The queue, and the hash beside it.
+    pub(super) fn queue(&self, on: &ClaimKey) -> [String; 2] {
+        [self.beside("queue", on), self.beside("queued", on)]
+    }
+
+    /// The channel on which a release of this key is published.
+    pub(super) fn channel(&self, on: &ClaimKey) -> String {
+        self.beside("wake", on)
+    }
+
+    /// The channel on which one attempt in the key's queue is told that its turn has come.
+    pub(super) fn own_channel(&self, on: &ClaimKey, token: &Token) -> String {
+        let token = token.as_str();
+        // Enough of the token to be its own, and too little to release with.
+        self.named_channel(on, token.get(..OWN_DIGITS).unwrap_or(token))
+    }
+
+    /// The same, of an attempt of which only those digits are known.
+    pub(super) fn named_channel(&self, on: &ClaimKey, digits: &str) -> String {
+        format!("{}:{digits}", self.channel(on))
     }
 
     /// The channel on which force-releases are published.
@@ -53,7 +93,8 @@ impl Names {
     /// Which claim a Redis key is about; `None` for keys that are none of ours.
     pub(super) fn parse(&self, key: &str) -> Option<ClaimKey> {
         let (word, key) = key.strip_prefix(&self.prefix)?.split_once(':')?;
-        let space = [Space::Lock, Space::Duplicate].into_iter().find(|space| space.word() == word)?;
+        let spaces = [Space::Lock, Space::Duplicate, Space::Permit];
+        let space = spaces.into_iter().find(|space| space.word() == word)?;
         Some(ClaimKey { space, key: Key::new(key).ok()? })
     }
 }
@@ -73,6 +114,18 @@ mod tests {
         assert_eq!(Names::new("").key(&on("order:42")), "lock:order:42");
         assert_eq!(Names::new("clinch").channel(&on("a")), "clinch:wake:{clinch:lock:a}");
         assert_eq!(Names::new("clinch").channel(&on("{u}:a")), "clinch:wake:clinch:lock:{u}:a");
+    }
+
+    #[test]
+    fn what_belongs_to_a_key_is_named_after_it() {
+        let names = Names::new("shop");
+        assert_eq!(names.readers(&on("a")), "shop:shared:{shop:lock:a}");
+        assert_eq!(names.writer(&on("a")), "shop:writer:{shop:lock:a}");
+        assert_eq!(names.fence(&on("{u}:a")), "shop:fence:shop:lock:{u}:a");
+        assert_eq!(names.queue(&on("a")), ["shop:queue:{shop:lock:a}", "shop:queued:{shop:lock:a}"]);
+        let token = Token::from_text("00112233445566778899aabbccddeeff@h:1:");
+        assert_eq!(names.own_channel(&on("a"), &token), "shop:wake:{shop:lock:a}:0011223344556677");
+        assert_eq!(names.own_channel(&on("a"), &Token::from_text("short")), "shop:wake:{shop:lock:a}:short");
     }
 
     #[test]

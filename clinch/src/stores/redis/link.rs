@@ -236,6 +236,33 @@ impl Link {
         self.exchange(purpose, Request::Script(call), over, sending).await
     }
 
+    /// Runs scripts that have nothing to do with each other in one exchange, which takes one place in flight. `sending` is
+    /// told as by [`run`](Self::run), once for all.
+    pub(super) async fn run_each(
+        &self,
+        purpose: Purpose,
+        calls: &[Call],
+        sending: impl FnOnce(&Arc<Connection>),
+    ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
+        let mut over = None;
+        let request = Request::Scripts(calls);
+        let answers: Vec<Value> = self
+            .exchange(purpose, request, None, |connection| {
+                over = Some(connection.clone());
+                sending(connection);
+            })
+            .await?;
+        let answers: Vec<_> =
+            answers.into_iter().map(|answer| answer.extract_error().map_err(refused)).collect();
+        let read_only = |answer: &Result<_, StoreError>| {
+            answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::ReadOnly)
+        };
+        if let Some(connection) = over.filter(|_| answers.iter().any(read_only)) {
+            self.drop_connection(&connection);
+        }
+        Ok(answers)
+    }
+
     /// Runs one command.
     pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
         self.exchange(Purpose::Other, Request::Command(command), None, |_| {}).await
@@ -321,6 +348,8 @@ impl Link {
 /// What is sent.
 enum Request<'a> {
     Script(&'a Call),
+    /// All at once; each answer may be an error of its own.
+    Scripts(&'a [Call]),
     Command(&'a Cmd),
 }
 
@@ -336,8 +365,35 @@ impl Request<'_> {
                     answer => answer,
                 }
             }
+            Self::Scripts(calls) => {
+                let mut answers = pipelined(&mut redis, calls.iter().map(Call::by_hash)).await?;
+                let unknown: Vec<usize> = (0..answers.len()).filter(|i| lacks_script(&answers[*i])).collect();
+                if !unknown.is_empty() {
+                    let by_source = unknown.iter().filter_map(|i| calls.get(*i)).map(Call::by_source);
+                    let again = pipelined(&mut redis, by_source).await?;
+                    for (i, answer) in unknown.into_iter().zip(again) {
+                        answers[i] = answer;
+                    }
+                }
+                Ok(Value::Array(answers))
+            }
         }
     }
+}
+
+async fn pipelined(
+    redis: &mut MultiplexedConnection,
+    commands: impl Iterator<Item = Cmd>,
+) -> RedisResult<Vec<Value>> {
+    let mut pipeline = redis::pipe();
+    commands.for_each(|command| {
+        pipeline.add_command(command);
+    });
+    redis.req_packed_commands(&pipeline, 0, pipeline.len()).await
+}
+
+fn lacks_script(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.kind() == Some(redis::ServerErrorKind::NoScript))
 }
 
 fn is_noscript(error: &RedisError) -> bool {

@@ -2,11 +2,14 @@
 //!
 //! It promises the port on one server: every step is one script, which looks at everything before its first write, so
 //! it is atomic and idempotent by token. A plain lock is a plain string `P:lock:K` whose value is the token, so any
-//! client that does `SET NX PX` and compare-and-delete excludes Clinch and is excluded by it.
+//! client that does `SET NX PX` and compare-and-delete excludes Clinch and is excluded by it. While readers share it, the
+//! same key holds a marker, so that those clients are kept out too; the readers themselves, permits, fences and queues
+//! have keys of their own, which `keys.rs` names and the scripts explain.
 //!
 //! What it cannot promise (a restart without persistence, a failover before replication, a server clock that jumps) is
 //! written in `docs/guarantees.md`.
 
+mod claims;
 mod error;
 mod keys;
 mod link;
@@ -17,22 +20,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::{Client, ConnectionAddr, IntoConnectionInfo, Value};
 use tokio::time::Instant;
 
-use self::error::nonsense;
+use self::claims::Released;
 use self::keys::Names;
 use self::link::{Connection, Link, Purpose};
+use self::scripts::Call;
 use self::wake::Wake;
 use super::{StoreOptions, without_password};
-use crate::lease::{Attempt, Claim, ClaimKey, Holder, Mode, Token};
+use crate::lease::{Attempt, ClaimKey, Holder, Token};
 use crate::store::{
-    Capabilities, Cursor, Denial, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError,
-    StoreFuture, Verdict, Wakeups,
+    Capabilities, Cursor, Effect, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreAnswers,
+    StoreError, StoreFuture, Verdict, Wakeups,
 };
 
 /// How many keys a page of a listing looks at, roughly.
 const PAGE: usize = 100;
+/// How many leases one call renews: few enough that the server is not kept from others for long.
+const BATCH: usize = 128;
 
 /// A store on one Redis or Valkey server.
 ///
@@ -74,25 +81,11 @@ impl RedisStore {
         let wake = Arc::new(Wake::new(link.clone(), names.clone()));
         Ok(Self { link, wake, names })
     }
-
-    fn holder(&self, on: ClaimKey, value: &[u8], pttl: i64) -> Holder {
-        // Another client's value may be any bytes; it is only shown, and compared where it is text.
-        let token = Token::from_text(String::from_utf8_lossy(value).into_owned());
-        Holder::new(on, Mode::Exclusive, token, time_left(pttl))
-    }
 }
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
         self.wake.close();
-    }
-}
-
-/// `PTTL`'s answer: never less than 1 ms; `None` for a key without expiry.
-fn time_left(pttl: i64) -> Option<Duration> {
-    match pttl {
-        -1 => None,
-        pttl => Some(Duration::from_millis(u64::try_from(pttl).unwrap_or_default().max(1))),
     }
 }
 
@@ -168,64 +161,62 @@ async fn refuse_replica(link: &Link) -> Result<(), StoreError> {
     }
 }
 
-fn millis(ttl: Duration) -> u64 {
-    ttl.as_millis().try_into().unwrap_or(u64::MAX)
-}
-
-fn unsupported(claims: &[Claim]) -> Option<StoreError> {
-    let wrong = |claim: &&Claim| claim.mode() != Mode::Exclusive || claim.fence_floor().is_some();
-    let claim = claims.iter().find(wrong)?;
-    let message = format!("the Redis store grants exclusive claims without fences only, not {claim:?}");
-    Some(StoreError::not_applied(ErrorKind::Unsupported, message))
-}
-
 impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { several: true, wakeups: true, list: true, ..Capabilities::default() }
+        Capabilities {
+            shared: true,
+            permits: true,
+            several: true,
+            fences: true,
+            fair: true,
+            batches: true,
+            wakeups: true,
+            list: true,
+            ..Capabilities::default()
+        }
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         Box::pin(async move {
-            if let Some(error) = unsupported(attempt.claims()) {
+            if let Some(error) = claims::unsupported(attempt) {
                 return Err(error);
             }
-            let mut call = scripts::ACQUIRE.call().arg(attempt.token().as_str());
-            for claim in attempt.claims() {
-                call = call.key(self.names.key(claim.on())).arg(millis(claim.ttl()));
-            }
+            let call = claims::acquire(&self.names, attempt);
             let mut over = None;
             let answer = self.link.run(Purpose::Other, &call, None, |connection| {
-                attempt.sending();
-                attempt.route().sending_over(connection);
-                over = Some(connection.clone());
+                over = Some(going_out(attempt, connection));
             });
             let answer: Result<Value, _> = answer.await;
-            // An error that says "not applied" is an answer too.
-            let answered =
-                answer.as_ref().map_or_else(|e| e.effect() == crate::store::Effect::NotApplied, |_| true);
-            if let Some(connection) = over.filter(|_| answered) {
-                attempt.route().answered_over(&connection);
+            if let Some(connection) = over {
+                came_back(attempt, &connection, answer.as_ref().err());
             }
-            match answer? {
-                Value::Int(0) => Ok(Verdict::granted()),
-                denied => {
-                    let (place, value, pttl): (usize, Vec<u8>, i64) =
-                        redis::from_redis_value(denied).map_err(nonsense)?;
-                    let claim = place.saturating_sub(1);
-                    let on = attempt.claims().get(claim).map(|claim| claim.on().clone());
-                    let holder = on.map(|on| self.holder(on, &value, pttl));
-                    Ok(Verdict::Denied(Denial { claim, holder, retry_after: time_left(pttl) }))
-                }
-            }
+            claims::verdict(attempt, answer?)
+        })
+    }
+
+    fn acquire_each<'a>(&'a self, attempts: &'a [Arc<Attempt>]) -> StoreAnswers<'a, Verdict> {
+        Box::pin(async move {
+            let refused: Vec<_> = attempts.iter().map(|attempt| claims::unsupported(attempt)).collect();
+            let served: Vec<_> =
+                attempts.iter().zip(&refused).filter(|(_, refused)| refused.is_none()).collect();
+            let served: Vec<&Arc<Attempt>> = served.into_iter().map(|(attempt, _)| attempt).collect();
+            let mut verdicts = self.acquire_served(&served).await.into_iter();
+            let missing =
+                || Err(StoreError::unknown(ErrorKind::Protocol, "Redis did not answer every attempt"));
+            let verdict = |refused: Option<StoreError>| match refused {
+                Some(error) => Err(error),
+                None => verdicts.next().unwrap_or_else(missing),
+            };
+            refused.into_iter().map(verdict).collect()
         })
     }
 
     fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal> {
         Box::pin(async move {
-            let mut call = scripts::RENEW.call().arg(lease.token().as_str());
-            for claim in lease.claims() {
-                call = call.key(self.names.key(claim.on())).arg(millis(claim.ttl()));
-            }
+            let Some(call) = claims::renew(&self.names, lease) else {
+                let missing = || Err(StoreError::unknown(ErrorKind::Protocol, "Redis did not answer"));
+                return self.renew_some(&[lease]).await.pop().unwrap_or_else(missing);
+            };
             let mut sent_at = Instant::now();
             let extended: bool =
                 self.link.run(Purpose::Upkeep, &call, None, |_| sent_at = Instant::now()).await?;
@@ -233,19 +224,23 @@ impl Store for RedisStore {
         })
     }
 
+    fn renew_each<'a>(&'a self, leases: &'a [Arc<Attempt>]) -> StoreAnswers<'a, Renewal> {
+        Box::pin(async move {
+            let leases: Vec<&Attempt> = leases.iter().map(AsRef::as_ref).collect();
+            join_all(leases.chunks(BATCH).map(|some| self.renew_some(some))).await.concat()
+        })
+    }
+
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
         Box::pin(async move {
-            let mut call = scripts::RELEASE.call().arg(lease.token().as_str());
-            for claim in lease.claims() {
-                call = call.key(self.names.key(claim.on())).arg(self.names.channel(claim.on()));
-            }
+            let call = claims::release(&self.names, lease);
             // What was not answered is taken back over the connection it went: there it cannot be overtaken.
             let unanswered = lease.route().unanswered::<Connection>();
             let usable =
                 |(connection, abandoned): &&(Arc<Connection>, bool)| !abandoned && !connection.is_broken();
             let over = unanswered.iter().rfind(usable).map(|(connection, _)| connection.clone());
             let conclusive = unanswered.is_empty() || (unanswered.len() == 1 && over.is_some());
-            let answer = self.link.run(Purpose::Upkeep, &call, over.clone(), |_| {}).await;
+            let answer: Result<Value, _> = self.link.run(Purpose::Upkeep, &call, over.clone(), |_| {}).await;
             match (&answer, over) {
                 (Ok(_), Some(connection)) => lease.route().answered_over(&connection),
                 // No answer in time: the next release goes over another one, which is not conclusive, and the one
@@ -254,12 +249,15 @@ impl Store for RedisStore {
                 (Ok(_), None) => lease.route().revive(),
                 (Err(_), None) => {}
             }
-            answer.map(|held| Release { held, conclusive, woken: None })
+            let Released { held, told } = claims::released(&self.names, lease, answer?)?;
+            let woken =
+                told.into_iter().map(|(channel, receivers)| self.wake.fired(&channel, receivers)).sum();
+            Ok(Release { held, conclusive, woken: Some(woken) })
         })
     }
 
-    fn wakeups(&self, on: &ClaimKey, _queued: Option<&Token>) -> Wakeups {
-        self.wake.wakeups(on)
+    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
+        self.wake.wakeups(on, queued)
     }
 
     fn revocations(&self) -> Revocations {
@@ -267,26 +265,24 @@ impl Store for RedisStore {
     }
 
     fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
-        Box::pin(async move { self.holders(vec![on.clone()]).await })
+        Box::pin(async move { self.holders(vec![on.clone()], true).await })
     }
 
     fn list(&self, cursor: Cursor) -> StoreFuture<'_, Page> {
         Box::pin(async move {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor.position()).arg("MATCH").arg(self.names.pattern()).arg("COUNT").arg(PAGE);
-            scan.arg("TYPE").arg("string");
             let (next, keys): (u64, Vec<Vec<u8>>) = self.link.command(&scan).await?;
             let ours =
                 keys.iter().filter_map(|key| self.names.parse(std::str::from_utf8(key).ok()?)).collect();
-            let holders = self.holders(ours).await?;
+            let holders = self.holders(ours, false).await?;
             Ok(Page { holders, next: Some(Cursor::new(next)).filter(|_| next != 0) })
         })
     }
 
     fn revoke<'a>(&'a self, on: &'a ClaimKey, token: &'a Token) -> StoreFuture<'a, bool> {
         Box::pin(async move {
-            let call = scripts::REVOKE.call().key(self.names.key(on)).arg(token.as_str());
-            let call = call.arg(self.names.channel(on)).arg(self.names.revocations());
+            let call = claims::revoke(&self.names, on, token);
             self.link.run(Purpose::Upkeep, &call, None, |_| {}).await
         })
     }
@@ -305,21 +301,75 @@ impl Store for RedisStore {
     }
 }
 
+/// Notes, just before an acquire goes out, when and over which connection it does.
+fn going_out(attempt: &Attempt, connection: &Arc<Connection>) -> Arc<Connection> {
+    attempt.sending();
+    attempt.route().sending_over(connection);
+    connection.clone()
+}
+
+/// Notes that it was answered, if it was: an error that says "not applied" is an answer too.
+fn came_back(attempt: &Attempt, over: &Arc<Connection>, error: Option<&StoreError>) {
+    if error.is_none_or(|error| error.effect() == Effect::NotApplied) {
+        attempt.route().answered_over(over);
+    }
+}
+
 impl RedisStore {
-    /// Who holds these, in one call.
-    async fn holders(&self, on: Vec<ClaimKey>) -> Result<Vec<Holder>, StoreError> {
+    /// Acquires attempts that are all supported, in one exchange.
+    async fn acquire_served(&self, attempts: &[&Arc<Attempt>]) -> Vec<Result<Verdict, StoreError>> {
+        if attempts.is_empty() {
+            return Vec::new();
+        }
+        let calls: Vec<Call> = attempts.iter().map(|attempt| claims::acquire(&self.names, attempt)).collect();
+        let mut over = None;
+        let answers = self.link.run_each(Purpose::Other, &calls, |connection| {
+            for attempt in attempts {
+                over = Some(going_out(attempt, connection));
+            }
+        });
+        // What becomes of the whole exchange becomes of each.
+        let answers =
+            answers.await.unwrap_or_else(|error| attempts.iter().map(|_| Err(error.clone())).collect());
+        let verdict = |(attempt, answer): (&&Arc<Attempt>, Result<Value, StoreError>)| {
+            if let Some(connection) = &over {
+                came_back(attempt, connection, answer.as_ref().err());
+            }
+            claims::verdict(attempt, answer?)
+        };
+        attempts.iter().zip(answers).map(verdict).collect()
+    }
+
+    /// Renews leases of any kind in one call.
+    async fn renew_some(&self, leases: &[&Attempt]) -> Vec<Result<Renewal, StoreError>> {
+        let call = claims::renew_each(&self.names, leases.iter().copied());
+        let mut sent_at = Instant::now();
+        let answers: Result<Vec<Value>, _> =
+            self.link.run(Purpose::Upkeep, &call, None, |_| sent_at = Instant::now()).await;
+        let renewal = |answer| {
+            let extended = claims::extended(answer)?;
+            Ok(if extended { Renewal::Extended { sent_at } } else { Renewal::Lost })
+        };
+        let mut answers: Vec<_> = match answers {
+            Ok(answers) => answers.into_iter().map(renewal).collect(),
+            Err(error) => leases.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let missing =
+            || Err(StoreError::unknown(ErrorKind::Protocol, "Redis did not answer for every lease"));
+        answers.resize_with(leases.len(), missing);
+        answers
+    }
+
+    /// Who holds these, in one call. `strict`: one that is no lease is an error.
+    async fn holders(&self, on: Vec<ClaimKey>, strict: bool) -> Result<Vec<Holder>, StoreError> {
         if on.is_empty() {
             return Ok(Vec::new());
         }
-        let call = on.iter().fold(scripts::INSPECT.call(), |call, on| call.key(self.names.key(on)));
+        let call = claims::inspect(&self.names, &on, strict);
         let found: Vec<Vec<Value>> = self.link.run(Purpose::Other, &call, None, |_| {}).await?;
         let mut holders = Vec::new();
-        for (on, found) in on.into_iter().zip(found) {
-            if !found.is_empty() {
-                let (value, pttl): (Vec<u8>, i64) =
-                    redis::from_redis_value(Value::Array(found)).map_err(nonsense)?;
-                holders.push(self.holder(on, &value, pttl));
-            }
+        for (on, found) in on.iter().zip(found) {
+            holders.extend(claims::holders(on, found)?);
         }
         Ok(holders)
     }

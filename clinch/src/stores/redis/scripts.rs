@@ -4,17 +4,28 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, Script, ToSingleRedisArg};
 
+/// A script, with what it shares with others before it.
 macro_rules! script {
-    ($file:literal) => {
-        LazyLock::new(|| Lua::new(include_str!(concat!("lua/", $file, ".lua"))))
+    ($($file:literal),+) => {
+        LazyLock::new(|| Lua::new(concat!($(include_str!(concat!("lua/", $file, ".lua"))),+)))
     };
 }
 
+// One exclusive claim, the common case.
 pub(super) static ACQUIRE: LazyLock<Lua> = script!("acquire");
 pub(super) static RENEW: LazyLock<Lua> = script!("renew");
 pub(super) static RELEASE: LazyLock<Lua> = script!("release");
-pub(super) static REVOKE: LazyLock<Lua> = script!("revoke");
-pub(super) static INSPECT: LazyLock<Lua> = script!("inspect");
+
+// Claims of every kind.
+pub(super) static ACQUIRE_ALL: LazyLock<Lua> = script!("claims", "acquire_all");
+pub(super) static RENEW_EACH: LazyLock<Lua> = script!("claims", "renew_each");
+pub(super) static RELEASE_ALL: LazyLock<Lua> = script!("claims", "release_all");
+pub(super) static REVOKE: LazyLock<Lua> = script!("claims", "revoke");
+pub(super) static INSPECT: LazyLock<Lua> = script!("claims", "inspect");
+
+// Fair queues.
+pub(super) static ACQUIRE_QUEUED: LazyLock<Lua> = script!("claims", "queue", "acquire_queued");
+pub(super) static RELEASE_QUEUED: LazyLock<Lua> = script!("claims", "queue", "release_queued");
 
 /// A script and its hash.
 #[derive(Debug)]

@@ -67,19 +67,32 @@ impl Wake {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn wakeups(self: &Arc<Self>, on: &ClaimKey) -> Wakeups {
+    /// A stream for this key, and for the turn of the attempt in its queue that has this token.
+    pub(super) fn wakeups(self: &Arc<Self>, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
         let signal = Arc::new(Notify::new());
-        let name = self.names.channel(on);
+        let mut names = vec![self.names.channel(on)];
+        names.extend(queued.map(|token| self.names.own_channel(on, token)));
         {
             let mut channels = self.channels();
-            let channel = channels.entry(name.clone()).or_default();
-            if channel.confirmed {
-                signal.notify_one();
+            for name in &names {
+                let channel = channels.entry(name.clone()).or_default();
+                if channel.confirmed {
+                    signal.notify_one();
+                }
+                channel.signals.push(signal.clone());
             }
-            channel.signals.push(signal.clone());
         }
         self.attend();
-        Wakeups::new(signal.clone(), Subscription { wake: self.clone(), name, signal })
+        Wakeups::new(signal.clone(), Subscription { wake: self.clone(), names, signal })
+    }
+
+    /// How many streams a message on this channel fired, of which the server told to how many subscribers it went: one
+    /// of them may be this connection, which stands for all its streams.
+    pub(super) fn fired(&self, name: &str, receivers: usize) -> usize {
+        match self.channels().get(name) {
+            Some(channel) if channel.confirmed && receivers > 0 => receivers - 1 + channel.signals.len(),
+            _ => receivers,
+        }
     }
 
     pub(super) fn revocations(self: &Arc<Self>) -> Revocations {
@@ -164,17 +177,19 @@ impl Wake {
 /// Ends a subscription when it is dropped.
 struct Subscription {
     wake: Arc<Wake>,
-    name: String,
+    names: Vec<String>,
     signal: Arc<Notify>,
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut channels = self.wake.channels();
-        if let Some(channel) = channels.get_mut(&self.name) {
-            channel.signals.retain(|other| !Arc::ptr_eq(other, &self.signal));
-            if channel.signals.is_empty() {
-                self.wake.changed.notify_one();
+        for name in &self.names {
+            if let Some(channel) = channels.get_mut(name) {
+                channel.signals.retain(|other| !Arc::ptr_eq(other, &self.signal));
+                if channel.signals.is_empty() {
+                    self.wake.changed.notify_one();
+                }
             }
         }
     }

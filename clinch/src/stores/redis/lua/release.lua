@@ -1,23 +1,22 @@
--- Gives back what a token holds, and wakes those who wait. Needs no memory, so it works when there is none left.
--- KEYS     the key of each claim
+-- Gives back one exclusive claim, and wakes those who wait. Needs no memory, so it works when there is none left.
+-- KEYS[1]  the key
+-- KEYS[2]  for an attempt that waited: the note on the writer that new readers let go first
 -- ARGV[1]  the token
--- ARGV[2…] the channel of each claim
--- Returns 1, or 0 if not all claims were this token's any more.
-local held = 1
-local mine = {}
-for i, key in ipairs(KEYS) do
-  -- A key of another type is an error table here, and so not this token's.
-  mine[i] = redis.pcall('GET', key) == ARGV[1]
-  if not mine[i] then held = 0 end
+-- ARGV[2]  the key's channel
+-- Returns how many subscribers were woken, or -1 less that many if the key was not this token's any more.
+local held, woken = false, 0
+-- A key of another type is an error table here, and so not this token's.
+if redis.pcall('GET', KEYS[1]) == ARGV[1] then
+  local deleted = redis.pcall('DEL', KEYS[1])
+  if type(deleted) == 'table' then return deleted end
+  held = true
 end
-for i, key in ipairs(KEYS) do
-  if mine[i] then
-    local deleted = redis.pcall('DEL', key)
-    if type(deleted) == 'table' then return deleted end
-  end
-end
-for i in ipairs(KEYS) do
+local noted = KEYS[2] and redis.pcall('GET', KEYS[2]) == ARGV[1]
+if noted then redis.pcall('DEL', KEYS[2]) end
+if held or noted then
   -- `pcall`: without the right to publish, waiters poll.
-  if mine[i] then redis.pcall('PUBLISH', ARGV[i + 1], '') end
+  local receivers = redis.pcall('PUBLISH', ARGV[2], '')
+  if type(receivers) == 'number' then woken = receivers end
 end
-return held
+if held then return woken end
+return -1 - woken

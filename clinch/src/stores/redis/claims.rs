@@ -1,0 +1,340 @@
+//! From attempts to calls of scripts, and from answers back: which script serves what, and what its words mean.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::error::{nonsense, refused_in_words};
+use super::keys::Names;
+use super::scripts::{self, Call};
+use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Patience, Space, Token};
+use crate::store::{Denial, ErrorKind, Grant, StoreError, Verdict};
+
+/// What stands before the token in the value of a key that is held by readers.
+const MARKER: &str = "shared:";
+
+/// The longest time that is sent: far beyond any life, and safe to add to a clock.
+const LONGEST: u64 = 1 << 50;
+
+/// Floors from here on leave a fence no room; in microseconds since 1970 it is the year 2112.
+const TOO_HIGH: u64 = 1 << 52;
+
+/// Which scripts serve an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// One exclusive claim, out of the queue.
+    Plain,
+    /// One exclusive claim on a lock, in the key's queue.
+    Queued {
+        confirm: Duration,
+    },
+    General,
+}
+
+fn way(attempt: &Attempt) -> Way {
+    match (attempt.claims(), attempt.patience()) {
+        ([claim], Patience::Queue { confirm, .. })
+            if claim.mode() == Mode::Exclusive && claim.on().space == Space::Lock =>
+        {
+            Way::Queued { confirm }
+        }
+        ([claim], _) if claim.mode() == Mode::Exclusive => Way::Plain,
+        _ => Way::General,
+    }
+}
+
+/// Whole milliseconds, at least one.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST)
+}
+
+/// How long a writer that readers deny is remembered, in milliseconds; `None` for one that does not wait.
+fn noted_for(patience: Patience) -> Option<u64> {
+    match patience {
+        Patience::Wait { again_within, .. } => Some(millis(patience.left().min(again_within))),
+        Patience::Try | Patience::Queue { .. } => None,
+    }
+}
+
+/// Why this store does not serve an attempt, if it does not.
+pub(super) fn unsupported(attempt: &Attempt) -> Option<StoreError> {
+    let refused = |message: String| Some(StoreError::not_applied(ErrorKind::Unsupported, message));
+    if matches!(attempt.patience(), Patience::Queue { .. }) && !matches!(way(attempt), Way::Queued { .. }) {
+        return refused("a queue is for a single exclusive claim on a lock".to_owned());
+    }
+    let fenced = attempt.claims().iter().filter_map(|claim| Some((claim, claim.fence_floor()?)));
+    for (claim, floor) in fenced {
+        if claim.mode() != Mode::Exclusive {
+            return refused(format!("only exclusive claims have fences, not {claim:?}"));
+        }
+        if floor.get() / Fence::STEP >= TOO_HIGH {
+            return refused(format!("there is no fence above the floor {floor}"));
+        }
+    }
+    None
+}
+
+/// The floor in the engine's own count.
+fn floor(claim: &Claim) -> Option<u64> {
+    claim.fence_floor().map(|floor| floor.get() / Fence::STEP)
+}
+
+/// The call that acquires an attempt which is supported.
+pub(super) fn acquire(names: &Names, attempt: &Attempt) -> Call {
+    let (token, patience) = (attempt.token().as_str(), attempt.patience());
+    match (way(attempt), attempt.claims()) {
+        (Way::Plain, [claim]) if claim.fence_floor().is_none() => {
+            let on = claim.on();
+            let call = scripts::ACQUIRE.call().key(names.key(on)).arg(token).arg(millis(claim.ttl()));
+            match noted_for(patience).filter(|_| on.space == Space::Lock) {
+                Some(noted_for) => call.key(names.writer(on)).arg(noted_for),
+                None => call,
+            }
+        }
+        (Way::Queued { confirm }, [claim]) => {
+            let on = claim.on();
+            let [queue, queued] = names.queue(on);
+            let call = scripts::ACQUIRE_QUEUED.call().key(names.key(on)).key(queue).key(queued);
+            let call = call.key(names.writer(on)).arg(token).arg(millis(claim.ttl()));
+            let left = u64::try_from(patience.left().as_millis()).unwrap_or(u64::MAX).min(LONGEST);
+            let call = call.arg(left).arg(millis(confirm)).arg(names.channel(on));
+            match floor(claim) {
+                Some(floor) => call.key(names.fence(on)).arg(floor),
+                None => call,
+            }
+        }
+        (_, claims) => {
+            let call = scripts::ACQUIRE_ALL.call().arg(token).arg(noted_for(patience).unwrap_or(0));
+            claims.iter().fold(call, |call, claim| {
+                let ttl = millis(claim.ttl());
+                let call = match (claim.mode(), floor(claim)) {
+                    (Mode::Exclusive, None) if claim.on().space == Space::Lock => {
+                        writer(call, names, claim.on())
+                    }
+                    (Mode::Exclusive, Some(_)) => fenced(call, names, claim.on()),
+                    _ => one(call, names, claim),
+                };
+                match (claim.mode(), floor(claim)) {
+                    (Mode::Permit { of }, _) => call.arg(ttl).arg(of.get()),
+                    (_, Some(floor)) => call.arg(ttl).arg(floor),
+                    _ => call.arg(ttl).arg(""),
+                }
+            })
+        }
+    }
+}
+
+/// The kind and the keys of a claim, as `claims.lua` reads them.
+fn one(call: Call, names: &Names, claim: &Claim) -> Call {
+    let on = claim.on();
+    match claim.mode() {
+        Mode::Exclusive => call.arg("x").key(names.key(on)),
+        Mode::Shared => shared(call, names, on),
+        Mode::Permit { .. } => call.arg("p").key(names.key(on)),
+    }
+}
+
+fn shared(call: Call, names: &Names, on: &ClaimKey) -> Call {
+    call.arg("s").key(names.key(on)).key(names.readers(on)).key(names.writer(on))
+}
+
+fn writer(call: Call, names: &Names, on: &ClaimKey) -> Call {
+    call.arg("w").key(names.key(on)).key(names.writer(on))
+}
+
+fn fenced(call: Call, names: &Names, on: &ClaimKey) -> Call {
+    call.arg("f").key(names.key(on)).key(names.writer(on)).key(names.fence(on))
+}
+
+/// What a key may be held by, for scripts that look at a key and know of no claim.
+fn kind_of_key(call: Call, names: &Names, on: &ClaimKey) -> Call {
+    match on.space {
+        Space::Lock => shared(call, names, on),
+        Space::Duplicate => call.arg("x").key(names.key(on)),
+        Space::Permit => call.arg("p").key(names.key(on)),
+    }
+}
+
+/// The call that renews a lease of the common kind, and `None` for others.
+pub(super) fn renew(names: &Names, lease: &Attempt) -> Option<Call> {
+    match (way(lease), lease.claims()) {
+        (Way::Plain | Way::Queued { .. }, [claim]) => {
+            let call = scripts::RENEW.call().key(names.key(claim.on())).arg(lease.token().as_str());
+            Some(call.arg(millis(claim.ttl())))
+        }
+        _ => None,
+    }
+}
+
+/// The call that renews each of these leases.
+pub(super) fn renew_each<'a>(names: &Names, leases: impl Iterator<Item = &'a Attempt>) -> Call {
+    leases.fold(scripts::RENEW_EACH.call(), |call, lease| {
+        let call = call.arg(lease.token().as_str()).arg(lease.claims().len());
+        lease.claims().iter().fold(call, |call, claim| one(call, names, claim).arg(millis(claim.ttl())))
+    })
+}
+
+/// Whether one lease of those was extended.
+pub(super) fn extended(answer: Value) -> Result<bool, StoreError> {
+    match answer {
+        Value::BulkString(words) => Err(refused_in_words(&String::from_utf8_lossy(&words))),
+        answer => redis::from_redis_value(answer).map_err(nonsense),
+    }
+}
+
+/// The call that releases a lease or withdraws an attempt.
+pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
+    let token = lease.token().as_str();
+    let waits = matches!(lease.patience(), Patience::Wait { .. });
+    match (way(lease), lease.claims()) {
+        (Way::Plain, [claim]) => {
+            let on = claim.on();
+            let call = scripts::RELEASE.call().key(names.key(on)).arg(token).arg(names.channel(on));
+            if waits && on.space == Space::Lock { call.key(names.writer(on)) } else { call }
+        }
+        (Way::Queued { .. }, [claim]) => {
+            let on = claim.on();
+            let [queue, queued] = names.queue(on);
+            let call = scripts::RELEASE_QUEUED.call().key(names.key(on)).key(queue).key(queued);
+            call.arg(token).arg(names.channel(on))
+        }
+        (_, claims) => claims.iter().fold(scripts::RELEASE_ALL.call().arg(token), |call, claim| {
+            let noted = waits && claim.mode() == Mode::Exclusive && claim.on().space == Space::Lock;
+            let call = if noted { writer(call, names, claim.on()) } else { one(call, names, claim) };
+            call.arg(names.channel(claim.on()))
+        }),
+    }
+}
+
+/// What a release gave back, and whom it told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Released {
+    pub(super) held: bool,
+    /// The channels on which it was published, and how many subscribers the server says each has.
+    pub(super) told: Vec<(String, usize)>,
+}
+
+pub(super) fn released(names: &Names, lease: &Attempt, answer: Value) -> Result<Released, StoreError> {
+    match (way(lease), lease.claims()) {
+        (Way::Plain, [claim]) => {
+            let woken: i64 = redis::from_redis_value(answer).map_err(nonsense)?;
+            let held = woken >= 0;
+            let receivers = if held { woken } else { -1 - woken };
+            Ok(Released { held, told: vec![(names.channel(claim.on()), receivers.try_into().unwrap_or(0))] })
+        }
+        (Way::Queued { .. }, [claim]) => {
+            let (held, receivers, digits): (bool, usize, String) =
+                redis::from_redis_value(answer).map_err(nonsense)?;
+            let own = (!digits.is_empty()).then(|| names.named_channel(claim.on(), &digits));
+            let channel = own.unwrap_or_else(|| names.channel(claim.on()));
+            Ok(Released { held, told: vec![(channel, receivers)] })
+        }
+        (_, claims) => {
+            let answer: Vec<usize> = redis::from_redis_value(answer).map_err(nonsense)?;
+            let mut answer = answer.into_iter();
+            let held = answer.next() == Some(1);
+            let channels = claims.iter().map(|claim| names.channel(claim.on()));
+            Ok(Released { held, told: channels.zip(answer).collect() })
+        }
+    }
+}
+
+/// The verdict on an attempt.
+pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, StoreError> {
+    match answer {
+        Value::Int(0) => Ok(Verdict::granted()),
+        Value::Array(words) if words.first() == Some(&Value::Int(0)) => granted(attempt, words),
+        denied => {
+            let (place, kind, holder, left, again): (usize, String, Vec<u8>, i64, i64) =
+                redis::from_redis_value(denied).map_err(nonsense)?;
+            let claim = place.saturating_sub(1);
+            let on = attempt.claims().get(claim);
+            let holder = on.and_then(|claim| named(claim, &kind, &holder, left));
+            Ok(Verdict::Denied(Denial { claim, holder, retry_after: time_left(again) }))
+        }
+    }
+}
+
+fn granted(attempt: &Attempt, words: Vec<Value>) -> Result<Verdict, StoreError> {
+    if attempt.claims().iter().all(|claim| claim.fence_floor().is_none()) {
+        return Ok(Verdict::granted());
+    }
+    let fences = words.into_iter().skip(1).map(fence).collect::<Result<_, _>>()?;
+    Ok(Verdict::Granted(Grant { fences }))
+}
+
+/// The fence that an engine's number stands for, if it is one.
+fn fence(number: Value) -> Result<Option<Fence>, StoreError> {
+    let digits: String = redis::from_redis_value(number).map_err(nonsense)?;
+    if digits.is_empty() {
+        return Ok(None);
+    }
+    let number: u64 = digits.parse().map_err(nonsense)?;
+    Ok(Some(Fence::new(number.saturating_mul(Fence::STEP))))
+}
+
+/// The holder that a denial names.
+fn named(claim: &Claim, kind: &str, holder: &[u8], left: i64) -> Option<Holder> {
+    let on = claim.on().clone();
+    match kind {
+        "v" if left != -2 => {
+            let token = token(holder);
+            // Only Clinch's own tokens are named by markers; anything else that begins like one is another client's.
+            let reader = token.as_str().strip_prefix(MARKER).map(Token::from_text);
+            Some(match reader.filter(|reader| reader.owner().is_some()) {
+                Some(reader) => Holder::new(on, Mode::Shared, reader, time_left(left)),
+                None => Holder::new(on, Mode::Exclusive, token, time_left(left)),
+            })
+        }
+        "s" => Some(Holder::new(on, Mode::Shared, token(holder), time_left(left))),
+        // Of how many the holder's own claim was is not kept; this one's is what counted.
+        "p" => Some(Holder::new(on, claim.mode(), token(holder), time_left(left))),
+        _ => None,
+    }
+}
+
+/// Another client's value may be any bytes; it is only shown, and compared where it is text.
+fn token(bytes: &[u8]) -> Token {
+    Token::from_text(String::from_utf8_lossy(bytes))
+}
+
+/// `PTTL`'s answer: never less than 1 ms; `None` for a key that has no expiry or was gone again.
+fn time_left(pttl: i64) -> Option<Duration> {
+    match pttl {
+        -1 | -2 => None,
+        pttl => Some(Duration::from_millis(u64::try_from(pttl).unwrap_or_default().max(1))),
+    }
+}
+
+/// The call that looks at these keys. `strict`: one that is no lease is an error.
+pub(super) fn inspect(names: &Names, on: &[ClaimKey], strict: bool) -> Call {
+    on.iter().fold(scripts::INSPECT.call().arg(u8::from(strict)), |call, on| {
+        let call = kind_of_key(call, names, on);
+        if on.space == Space::Permit { call } else { call.key(names.fence(on)) }
+    })
+}
+
+/// The holders of one of those keys.
+pub(super) fn holders(on: &ClaimKey, found: Vec<Value>) -> Result<Vec<Holder>, StoreError> {
+    let of = u32::try_from(found.len()).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
+    let holder = |found: Value| {
+        let (kind, value, left, number): (String, Vec<u8>, i64, Value) =
+            redis::from_redis_value(found).map_err(nonsense)?;
+        let mode = match kind.as_str() {
+            "s" => Mode::Shared,
+            // Of how many each holder's claim was is not kept; this many are held.
+            "p" => Mode::Permit { of },
+            _ => Mode::Exclusive,
+        };
+        let holder = Holder::new(on.clone(), mode, token(&value), time_left(left));
+        Ok(holder.with_fence(fence(number)?))
+    };
+    found.into_iter().map(holder).collect()
+}
+
+/// The call that ends one holder's lease.
+pub(super) fn revoke(names: &Names, on: &ClaimKey, token: &Token) -> Call {
+    let call = scripts::REVOKE.call().arg(token.as_str()).arg(names.channel(on)).arg(names.revocations());
+    kind_of_key(call, names, on)
+}

@@ -1,0 +1,87 @@
+-- Grants one exclusive claim in the order of the key's queue, or puts the attempt into it.
+-- KEYS[1]  the key
+-- KEYS[2]  the queue
+-- KEYS[3]  the hash beside the queue
+-- KEYS[4]  the note on the writer that new readers let go first
+-- KEYS[5]  for a fenced claim: the fence record
+-- ARGV[1]  the token
+-- ARGV[2]  the TTL in milliseconds
+-- ARGV[3]  how much longer it waits, in milliseconds; 0: it does not enter the queue
+-- ARGV[4]  how long the key is kept for it when its turn comes, in milliseconds
+-- ARGV[5]  the key's channel
+-- ARGV[6]  for a fenced claim: the floor
+-- Returns as `acquire_all.lua` does.
+local token, ttl, patience, confirm = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local channel, record = ARGV[5], KEYS[5]
+
+local value = redis.pcall('GET', KEY)
+if is_error(value) then return value end
+local rank = redis.pcall('ZRANK', QUEUE, token)
+if is_error(rank) then return rank end
+local mark = redis.pcall('HGET', QUEUED, token)
+if is_error(mark) then return mark end
+local number, owner, failed = 0, nil, nil
+if record then
+  number, owner, failed = last_fence(record)
+  if failed then return failed end
+end
+
+local function granted(fence) return {0, fence or ''} end
+
+-- A new number; a false one where none was asked for.
+local function new_fence()
+  if not record then return false end
+  return mint(record, token, number, tonumber(ARGV[6]))
+end
+
+if value == token and not mark then
+  -- Held and confirmed: nothing moves.
+  if not record or owner == token then return granted(record and text(number)) end
+  local fence, no_fence = new_fence()
+  return no_fence or granted(fence)
+end
+if value == token then
+  -- The heir confirms. The expiry first: it needs no memory, and after it the rest needs none either.
+  local kept = redis.pcall('PEXPIRE', KEY, ttl)
+  if is_error(kept) then return kept end
+  local fence, no_fence = new_fence()
+  if no_fence then return no_fence end
+  forget(token)
+  redis.pcall('DEL', KEYS[4])
+  return granted(fence)
+end
+
+if not value then
+  local heir, kept_for, over = first_in_line()
+  if not heir or heir == token then
+    local fence, no_fence = new_fence()
+    if no_fence then return no_fence end
+    local set = redis.pcall('SET', KEY, token, 'PX', ttl)
+    if is_error(set) then return set end
+    forget(token)
+    tidy(over)
+    redis.pcall('DEL', KEYS[4])
+    return granted(fence)
+  end
+  local _, not_kept = keep_for(heir, kept_for, over, channel)
+  if not_kept then return not_kept end
+  value, rank = heir, redis.call('ZRANK', QUEUE, token)
+end
+
+if not rank and patience > 0 then
+  local _, arrived_last = last(QUEUE)
+  local added = redis.pcall('ZADD', QUEUE, arrived_last + 1, token)
+  if is_error(added) then return added end
+  redis.pcall('HSET', QUEUED, token, text(now + patience) .. ' ' .. text(confirm))
+  local lives = patience + confirm
+  for _, name in ipairs({QUEUE, QUEUED}) do
+    if redis.call('PTTL', name) < lives then redis.pcall('PEXPIREAT', name, text(now + lives)) end
+  end
+  rank = redis.call('ZRANK', QUEUE, token)
+end
+
+local left = redis.call('PTTL', KEY)
+local again = left
+-- Those further back ask later, so that a long queue does not ask all at once.
+if left >= 0 and rank then again = left + rank * confirm end
+return {1, 'v', value, left, again}
