@@ -1,4 +1,4 @@
-//! One shard of the memory store: its leases and who wants to be woken. Plain data under the shard's lock.
+//! One shard of the memory store: its keys and who wants to be woken. Plain data under the shard's lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,85 +6,91 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::entry::{Call, Entry, Place};
 use crate::lease::{ClaimKey, Token};
-
-/// A place that is taken.
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) token: Token,
-    pub(super) expires: Instant,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    places: HashMap<ClaimKey, Place>,
-    waiters: HashMap<ClaimKey, Vec<Arc<Notify>>>,
+    /// No entry in here is empty.
+    entries: HashMap<ClaimKey, Entry>,
+    streams: HashMap<ClaimKey, Vec<Stream>>,
+}
+
+/// A stream of wake-ups.
+#[derive(Debug)]
+struct Stream {
+    signal: Arc<Notify>,
+    /// Whose turn in the queue it also fires for.
+    queued: Option<Token>,
 }
 
 impl Shard {
-    /// The place on this key, if it is taken and has not expired.
-    pub(super) fn get(&self, on: &ClaimKey, now: Instant) -> Option<&Place> {
-        self.places.get(on).filter(|place| place.expires > now)
+    pub(super) fn get(&self, on: &ClaimKey) -> Option<&Entry> {
+        self.entries.get(on)
     }
 
-    /// Whether memory is used for this key, expired or not.
-    pub(super) fn contains(&self, on: &ClaimKey) -> bool {
-        self.places.contains_key(on)
-    }
-
-    pub(super) fn put(&mut self, on: ClaimKey, place: Place) {
-        self.places.insert(on, place);
-    }
-
-    /// Moves the expiry forward, never back.
-    pub(super) fn extend(&mut self, on: &ClaimKey, expires: Instant) {
-        if let Some(place) = self.places.get_mut(on) {
-            place.expires = place.expires.max(expires);
+    /// Works on the key's entry, if there is one, and forgets it if it is empty then.
+    pub(super) fn with<T>(&mut self, on: &ClaimKey, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        let entry = self.entries.get_mut(on)?;
+        let answer = work(entry);
+        if entry.is_empty() {
+            self.entries.remove(on);
         }
+        Some(answer)
     }
 
-    pub(super) fn remove(&mut self, on: &ClaimKey) {
-        self.places.remove(on);
+    /// The key's entry, into which something is put now.
+    pub(super) fn entry(&mut self, on: &ClaimKey) -> &mut Entry {
+        self.entries.entry(on.clone()).or_default()
     }
 
     /// Removes what has expired and says how much that was.
     pub(super) fn sweep(&mut self, now: Instant) -> usize {
-        let before = self.places.len();
-        self.places.retain(|_, place| place.expires > now);
+        let mut swept = 0;
+        self.entries.retain(|_, entry| {
+            swept += entry.tidy(now);
+            !entry.is_empty()
+        });
         // What a burst needed is given back once the shard is nearly empty.
-        if self.places.capacity() > 64 && self.places.len() * 8 < self.places.capacity() {
-            self.places.shrink_to(self.places.len() * 2);
+        if self.entries.capacity() > 64 && self.entries.len() * 8 < self.entries.capacity() {
+            self.entries.shrink_to(self.entries.len() * 2);
         }
-        before - self.places.len()
+        swept
     }
 
     /// Removes everything and says how much that was.
     pub(super) fn clear(&mut self) -> usize {
-        let forgotten = self.places.len();
-        self.places.clear();
+        let forgotten = self.entries.values().map(Entry::size).sum();
+        self.entries.clear();
         forgotten
     }
 
     pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = (&ClaimKey, &Place)> {
-        self.places.iter().filter(move |(_, place)| place.expires > now)
+        self.entries.iter().flat_map(move |(on, entry)| entry.live(now).map(move |place| (on, place)))
     }
 
-    pub(super) fn subscribe(&mut self, on: &ClaimKey, signal: &Arc<Notify>) {
-        self.waiters.entry(on.clone()).or_default().push(signal.clone());
+    pub(super) fn subscribe(&mut self, on: &ClaimKey, signal: &Arc<Notify>, queued: Option<&Token>) {
+        let stream = Stream { signal: signal.clone(), queued: queued.cloned() };
+        self.streams.entry(on.clone()).or_default().push(stream);
     }
 
     pub(super) fn unsubscribe(&mut self, on: &ClaimKey, signal: &Arc<Notify>) {
-        if let Some(signals) = self.waiters.get_mut(on) {
-            signals.retain(|other| !Arc::ptr_eq(other, signal));
-            if signals.is_empty() {
-                self.waiters.remove(on);
+        if let Some(streams) = self.streams.get_mut(on) {
+            streams.retain(|stream| !Arc::ptr_eq(&stream.signal, signal));
+            if streams.is_empty() {
+                self.streams.remove(on);
             }
         }
     }
 
-    pub(super) fn wake(&self, on: &ClaimKey) {
-        for signal in self.waiters.get(on).into_iter().flatten() {
-            signal.notify_one();
-        }
+    /// Fires the streams that are meant and says how many those are.
+    pub(super) fn wake(&self, on: &ClaimKey, call: &Call) -> usize {
+        let meant = |stream: &&Stream| match call {
+            Call::Nobody => false,
+            Call::Everybody => true,
+            Call::Heir(token) => stream.queued.as_ref() == Some(token),
+        };
+        let streams = self.streams.get(on).into_iter().flatten().filter(meant);
+        streams.map(|stream| stream.signal.notify_one()).count()
     }
 }

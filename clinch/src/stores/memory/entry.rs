@@ -1,0 +1,314 @@
+//! What memory knows of one key: who holds it, and who waits for it. Plain data; nothing here looks at a clock.
+//!
+//! Everything but [`Entry::tidy`] and [`Entry::live`] takes it that what has expired was tidied away.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::queue::{Queue, Queued};
+use crate::lease::{Claim, ClaimKey, Fence, Holder, Mode, Token};
+
+/// A place that is taken.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) token: Token,
+    pub(super) mode: Mode,
+    pub(super) expires: Instant,
+    pub(super) fence: Option<Fence>,
+    pub(super) footing: Footing,
+}
+
+/// How a place came to its holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Footing {
+    /// To one that knows of no queue.
+    Plain,
+    /// To one that respects the queue: its end is the turn of the first in it.
+    Fair,
+    /// Kept for the first in the queue, which has not asked for it yet.
+    Kept,
+}
+
+/// A writer that waits: new readers stay out until then.
+#[derive(Debug)]
+struct Note {
+    token: Token,
+    until: Instant,
+}
+
+/// Those who hold nothing yet.
+#[derive(Debug, Default)]
+struct Waiting {
+    note: Option<Note>,
+    queue: Queue,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    /// The exclusive holder. It has a place of its own, so that a lock needs no second allocation.
+    alone: Option<Place>,
+    /// Readers of a lock, or holders of permits.
+    many: Vec<Place>,
+    /// Boxed, because most keys have nobody waiting.
+    waiting: Option<Box<Waiting>>,
+}
+
+/// How a claim stands on its key.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Standing<'a> {
+    /// Its token has the place.
+    Held(&'a Place),
+    Free,
+    /// Somebody is in the way, until then: a holder, or a waiting writer if there is none.
+    Taken {
+        by: Option<&'a Place>,
+        until: Instant,
+    },
+}
+
+/// Who is to be woken.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Nobody,
+    Everybody,
+    /// The one whose turn has come.
+    Heir(Token),
+}
+
+/// What the end of a lease, or of a wait for one, comes to.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    /// Whether a lease that was granted ended.
+    pub(super) held: bool,
+    /// How much memory was given back.
+    pub(super) gone: usize,
+    pub(super) call: Call,
+}
+
+impl Place {
+    pub(super) fn holder(&self, on: &ClaimKey, now: Instant) -> Holder {
+        let remaining = left(self.expires, now);
+        Holder::new(on.clone(), self.mode, self.token.clone(), Some(remaining)).with_fence(self.fence)
+    }
+}
+
+/// The time left, never less than 1 ms.
+pub(super) fn left(until: Instant, now: Instant) -> Duration {
+    until.saturating_duration_since(now).max(Duration::from_millis(1))
+}
+
+impl Entry {
+    /// Removes what has expired and says how much that was.
+    pub(super) fn tidy(&mut self, now: Instant) -> usize {
+        let before = self.size();
+        self.alone.take_if(|place| place.expires <= now);
+        self.many.retain(|place| place.expires > now);
+        if let Some(waiting) = &mut self.waiting {
+            waiting.note.take_if(|note| note.until <= now);
+            waiting.queue.tidy(now);
+        }
+        self.trim();
+        before - self.size()
+    }
+
+    /// How much the store's bound counts for this key: places, and those who wait.
+    pub(super) fn size(&self) -> usize {
+        let waiting = |w: &Waiting| usize::from(w.note.is_some()) + w.queue.len();
+        usize::from(self.alone.is_some()) + self.many.len() + self.waiting.as_deref().map_or(0, waiting)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.size() == 0
+    }
+
+    fn is_free(&self) -> bool {
+        self.alone.is_none() && self.many.is_empty()
+    }
+
+    fn trim(&mut self) {
+        self.waiting.take_if(|waiting| waiting.note.is_none() && waiting.queue.len() == 0);
+        // What a crowd needed is given back once it is gone.
+        if self.many.capacity() > 16 && self.many.len() * 4 < self.many.capacity() {
+            self.many.shrink_to(self.many.len() * 2);
+        }
+    }
+
+    /// Its holders that have not expired, tidied or not.
+    pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = &Place> {
+        self.alone.iter().chain(&self.many).filter(move |place| place.expires > now)
+    }
+
+    pub(super) fn standing(&self, claim: &Claim, token: &Token) -> Standing<'_> {
+        if let Some(place) = self.place_of(claim.mode(), token) {
+            return Standing::Held(place);
+        }
+        let by = match claim.mode() {
+            Mode::Exclusive => self.alone.as_ref().or_else(|| self.first_to_end()),
+            Mode::Shared => self.alone.as_ref(),
+            Mode::Permit { of } => {
+                // On a machine with narrower counts than the limit, the limit is out of reach anyway.
+                let of = usize::try_from(of.get()).unwrap_or(usize::MAX);
+                self.first_to_end().filter(|_| self.many.len() >= of)
+            }
+        };
+        if let Some(place) = by {
+            return Standing::Taken { by, until: place.expires };
+        }
+        match self.waiting.as_deref().and_then(|waiting| waiting.note.as_ref()) {
+            Some(note) if claim.mode() == Mode::Shared => {
+                let by = self.first_to_end();
+                Standing::Taken { by, until: by.map_or(note.until, |place| place.expires.min(note.until)) }
+            }
+            _ => Standing::Free,
+        }
+    }
+
+    fn first_to_end(&self) -> Option<&Place> {
+        self.many.iter().min_by_key(|place| place.expires)
+    }
+
+    fn place_of(&self, mode: Mode, token: &Token) -> Option<&Place> {
+        match mode {
+            Mode::Exclusive => self.alone.as_ref().filter(|place| place.token == *token),
+            _ => self.many.iter().find(|place| place.token == *token),
+        }
+    }
+
+    fn place_of_mut(&mut self, mode: Mode, token: &Token) -> Option<&mut Place> {
+        match mode {
+            Mode::Exclusive => self.alone.as_mut().filter(|place| place.token == *token),
+            _ => self.many.iter_mut().find(|place| place.token == *token),
+        }
+    }
+
+    /// Whether this token was granted such a claim, not only promised it.
+    pub(super) fn holds(&self, mode: Mode, token: &Token) -> bool {
+        self.place_of(mode, token).is_some_and(|place| place.footing != Footing::Kept)
+    }
+
+    /// How much of memory a grant to this token gives back: an exclusive one ends every wait for it, and its own.
+    pub(super) fn freed_by_grant(&self, mode: Mode, token: &Token) -> usize {
+        let Some(waiting) = self.waiting.as_deref().filter(|_| mode == Mode::Exclusive) else { return 0 };
+        usize::from(waiting.note.is_some()) + usize::from(self.is_queued(token))
+    }
+
+    /// Puts the place there, or gives the one that was kept for its token its full time. One that was granted before
+    /// stays as it is, but for a fence that it had not.
+    pub(super) fn grant(&mut self, place: Place) -> Option<Fence> {
+        let (mode, fence) = (place.mode, place.fence);
+        if mode == Mode::Exclusive {
+            if let Some(waiting) = &mut self.waiting {
+                waiting.note = None;
+                waiting.queue.remove(&place.token);
+            }
+            self.trim();
+        }
+        match self.place_of_mut(mode, &place.token) {
+            Some(kept) if kept.footing == Footing::Kept => *kept = place,
+            Some(held) => {
+                held.fence = held.fence.or(fence);
+                return held.fence;
+            }
+            None if mode == Mode::Exclusive => self.alone = Some(place),
+            None => self.many.push(place),
+        }
+        fence
+    }
+
+    /// Moves the expiry forward, never back.
+    pub(super) fn extend(&mut self, mode: Mode, token: &Token, expires: Instant) {
+        if let Some(place) = self.place_of_mut(mode, token) {
+            place.expires = place.expires.max(expires);
+        }
+    }
+
+    /// Whether a waiting writer is remembered.
+    pub(super) fn is_noted(&self) -> bool {
+        self.waiting.as_deref().is_some_and(|waiting| waiting.note.is_some())
+    }
+
+    /// Remembers a waiting writer, instead of the one before.
+    pub(super) fn note(&mut self, token: Token, until: Instant) {
+        self.waiting.get_or_insert_default().note = Some(Note { token, until });
+    }
+
+    /// Who is first in the queue.
+    pub(super) fn first(&self) -> Option<&Token> {
+        self.waiting.as_deref()?.queue.first()
+    }
+
+    pub(super) fn is_queued(&self, token: &Token) -> bool {
+        self.waiting.as_deref().is_some_and(|waiting| waiting.queue.position(token).is_some())
+    }
+
+    /// How many in the queue are before this token; all of them if it is not in it.
+    pub(super) fn before(&self, token: &Token) -> usize {
+        let before = |queue: &Queue| queue.position(token).unwrap_or(queue.len());
+        self.waiting.as_deref().map_or(0, |waiting| before(&waiting.queue))
+    }
+
+    /// Puts it at the end of the queue, unless it stands there.
+    pub(super) fn enqueue(&mut self, queued: Queued) {
+        self.waiting.get_or_insert_default().queue.enter(queued);
+    }
+
+    /// Keeps a free key for the first in the queue, if there is one.
+    pub(super) fn hand_over(&mut self, now: Instant) -> Option<Token> {
+        if !self.is_free() {
+            return None;
+        }
+        let heir = self.waiting.as_mut()?.queue.pop()?;
+        self.trim();
+        let token = heir.token.clone();
+        self.alone = Some(Place {
+            expires: super::after(now, heir.confirm.max(Duration::from_millis(1))),
+            token: heir.token,
+            mode: Mode::Exclusive,
+            fence: None,
+            footing: Footing::Kept,
+        });
+        Some(token)
+    }
+
+    /// Ends this token's lease, as a revocation does. `None` if it has no place.
+    pub(super) fn end(&mut self, token: &Token, now: Instant) -> Option<Leaving> {
+        let place = match self.alone.take_if(|place| place.token == *token) {
+            Some(place) => place,
+            None => {
+                let index = self.many.iter().position(|place| place.token == *token)?;
+                self.many.swap_remove(index)
+            }
+        };
+        let heir = if place.footing == Footing::Plain { None } else { self.hand_over(now) };
+        let call = match heir {
+            Some(heir) => Call::Heir(heir),
+            // A reader that leaves others behind makes no room for anybody.
+            None if place.mode == Mode::Shared && !self.many.is_empty() => Call::Nobody,
+            None => Call::Everybody,
+        };
+        self.trim();
+        Some(Leaving { held: place.footing != Footing::Kept, gone: 1, call })
+    }
+
+    /// Ends this token's lease and whatever it waits for.
+    pub(super) fn leave(&mut self, token: &Token, now: Instant) -> Leaving {
+        let mut leaving =
+            self.end(token, now).unwrap_or(Leaving { held: false, gone: 0, call: Call::Nobody });
+        let Some(waiting) = &mut self.waiting else { return leaving };
+        if waiting.note.take_if(|note| note.token == *token).is_some() {
+            leaving.gone += 1;
+            // Readers that it kept out may come in.
+            leaving.call = Call::Everybody;
+        }
+        if waiting.queue.remove(token) {
+            leaving.gone += 1;
+            // The next one need not find out by itself that the key is free.
+            if let Some(heir) = self.hand_over(now) {
+                leaving.call = Call::Heir(heir);
+            }
+        }
+        self.trim();
+        leaving
+    }
+}

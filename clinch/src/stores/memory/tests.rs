@@ -1,0 +1,221 @@
+//! What only this store promises: its bound, that nothing stays behind, and what it counts. The rest is the conformance
+//! suite's.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::Instant;
+
+use super::*;
+use crate::key::Key;
+use crate::lease::{Claim, Fence, Patience};
+
+const TTL: Duration = Duration::from_secs(10);
+
+fn key() -> Key {
+    Key::new("k").unwrap()
+}
+
+fn token(name: &str) -> Token {
+    Token::from_text(name)
+}
+
+fn writer(name: &str) -> Attempt {
+    Attempt::one(token(name), Claim::exclusive(key(), TTL))
+}
+
+fn reader(name: &str) -> Attempt {
+    Attempt::one(token(name), Claim::shared(key(), TTL))
+}
+
+fn permit(name: &str) -> Attempt {
+    Attempt::one(token(name), Claim::permit(key(), NonZeroU32::new(3).unwrap(), TTL))
+}
+
+fn waiting(name: &str) -> Attempt {
+    writer(name).with_patience(Patience::Wait { until: Instant::now() + TTL, again_within: TTL })
+}
+
+fn queued(name: &str) -> Attempt {
+    let confirm = Duration::from_secs(1);
+    writer(name).with_patience(Patience::Queue { until: Instant::now() + TTL, confirm })
+}
+
+async fn granted(store: &MemoryStore, attempt: &Attempt) -> Vec<Option<Fence>> {
+    match store.acquire(attempt).await.unwrap() {
+        Verdict::Granted(grant) => grant.fences,
+        Verdict::Denied(denial) => panic!("denied: {denial:?}"),
+    }
+}
+
+async fn denied(store: &MemoryStore, attempt: &Attempt) {
+    assert!(matches!(store.acquire(attempt).await.unwrap(), Verdict::Denied(_)));
+}
+
+/// Nothing is counted, and nothing is there that is not counted.
+fn assert_empty(store: &MemoryStore) {
+    let entries: Vec<String> = store
+        .shared
+        .shards
+        .iter()
+        .map(|shard| format!("{:?}", locked(shard)))
+        .filter(|shard| *shard != format!("{:?}", shard::Shard::default()))
+        .collect();
+    assert_eq!((store.len(), entries), (0, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn releases_leave_nothing_behind() {
+    let store = MemoryStore::new();
+    let attempts =
+        [reader("r1"), reader("r2"), waiting("w"), queued("q1"), queued("q2"), permit("p1"), permit("p2")];
+    for attempt in &attempts {
+        store.acquire(attempt).await.unwrap();
+    }
+    assert_eq!(store.len(), attempts.len());
+    let streams =
+        [store.wakeups(&ClaimKey::lock(key()), None), store.wakeups(permit("p").claims()[0].on(), None)];
+    // Twice: the first in the queue may have become the heir of the readers.
+    for attempt in attempts.iter().chain(&attempts) {
+        store.release(attempt).await.unwrap();
+    }
+    drop(streams);
+    assert_empty(&store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_expired_is_swept() {
+    let store = MemoryStore::new();
+    for attempt in
+        [reader("r1"), reader("r2"), waiting("w"), queued("q1"), queued("q2"), permit("p1"), permit("p2")]
+    {
+        store.acquire(&attempt).await.unwrap();
+    }
+    // Nobody looks at the keys again, and the writer's note outlives every reader.
+    tokio::time::sleep(TTL / 2).await;
+    denied(&store, &waiting("w")).await;
+    tokio::time::sleep(TTL * 2).await;
+    assert_empty(&store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_note_alone_is_swept() {
+    let store = MemoryStore::new();
+    granted(&store, &reader("r")).await;
+    denied(&store, &waiting("w")).await;
+    store.release(&reader("r")).await.unwrap();
+    assert_eq!(store.len(), 1);
+    tokio::time::sleep(TTL + Duration::from_secs(2)).await;
+    assert_empty(&store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn heirs_that_never_come_leave_nothing_behind() {
+    let store = MemoryStore::new();
+    granted(&store, &queued("a")).await;
+    denied(&store, &queued("b")).await;
+    assert_eq!(store.len(), 2);
+    assert!(store.release(&queued("a")).await.unwrap().held);
+    assert_eq!(store.len(), 1);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_empty(&store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bound_counts_all_who_hold_or_wait() {
+    let store = MemoryStore::new().with_max_leases(3);
+    let full = async |attempt: &Attempt| {
+        let error = store.acquire(attempt).await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Full, crate::store::Effect::NotApplied));
+    };
+    granted(&store, &permit("p1")).await;
+    granted(&store, &permit("p2")).await;
+    granted(&store, &queued("q1")).await;
+    full(&permit("p3")).await;
+    full(&queued("q2")).await;
+    assert!(store.release(&permit("p1")).await.unwrap().held);
+    denied(&store, &queued("q2")).await;
+    full(&permit("p3")).await;
+    // A place in the queue becomes a place on the key: that needs no room.
+    assert!(store.release(&queued("q1")).await.unwrap().held);
+    granted(&store, &permit("p3")).await;
+    granted(&store, &queued("q2")).await;
+    assert_eq!(store.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_finds_no_room_hands_nothing_over() {
+    let store = MemoryStore::new().with_max_leases(2);
+    granted(&store, &queued("a")).await;
+    let late = writer("b")
+        .with_patience(Patience::Queue { until: Instant::now() + TTL * 3, confirm: Duration::from_secs(1) });
+    denied(&store, &late).await;
+    tokio::time::sleep(TTL).await;
+    granted(&store, &permit("p")).await;
+    assert_eq!(store.acquire(&queued("c")).await.unwrap_err().kind(), ErrorKind::Full);
+    assert!(store.inspect(&ClaimKey::lock(key())).await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_without_room_for_its_note_is_denied_all_the_same() {
+    let store = MemoryStore::new().with_max_leases(1);
+    granted(&store, &reader("r")).await;
+    denied(&store, &waiting("w")).await;
+    assert_eq!(store.len(), 1);
+    assert!(store.release(&reader("r")).await.unwrap().held);
+    granted(&store, &reader("r2")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_counts_whom_it_wakes() {
+    let store = MemoryStore::new();
+    let on = ClaimKey::lock(key());
+    let mut streams: Vec<_> =
+        [None, Some("b"), Some("c")].map(|name| store.wakeups(&on, name.map(token).as_ref())).into();
+    for stream in &mut streams {
+        stream.next().await;
+    }
+    granted(&store, &writer("a")).await;
+    assert_eq!(store.release(&writer("a")).await.unwrap().woken, Some(3));
+    assert_eq!(store.release(&writer("a")).await.unwrap().woken, Some(0));
+    for stream in &mut streams {
+        stream.next().await;
+    }
+    granted(&store, &queued("a")).await;
+    denied(&store, &queued("b")).await;
+    assert_eq!(store.release(&queued("a")).await.unwrap().woken, Some(1));
+    assert_eq!(
+        streams.iter_mut().map(|s| s.next().now_or_never().is_some()).collect::<Vec<_>>(),
+        [false, true, false]
+    );
+    // A reader that leaves others behind wakes nobody.
+    store.forget_everything();
+    granted(&store, &reader("r1")).await;
+    granted(&store, &reader("r2")).await;
+    assert_eq!(store.release(&reader("r1")).await.unwrap().woken, Some(0));
+    assert_eq!(store.release(&reader("r2")).await.unwrap().woken, Some(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn fences_rise_after_everything_was_forgotten() {
+    let store = MemoryStore::new();
+    let fenced =
+        |name, floor| Attempt::one(token(name), Claim::exclusive(key(), TTL).fenced(Fence::new(floor)));
+    let first = granted(&store, &fenced("a", 0)).await[0].unwrap();
+    store.forget_everything();
+    // The counter is lost, so the number is the clock's, unless the caller knows better.
+    let second = granted(&store, &fenced("b", first.get() + 1)).await[0].unwrap();
+    assert_eq!(second.get(), first.get() + Fence::STEP);
+    store.forget_everything();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let third = granted(&store, &fenced("c", 0)).await[0].unwrap();
+    assert!(third > second && third.get() % Fence::STEP == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_floor_beyond_all_numbers_does_not_overflow() {
+    let store = MemoryStore::new();
+    let fenced = Attempt::one(token("a"), Claim::exclusive(key(), TTL).fenced(Fence::new(u64::MAX)));
+    assert_eq!(granted(&store, &fenced).await, [Some(Fence::new(u64::MAX))]);
+}
