@@ -1,6 +1,5 @@
-//! What a history consists of.
+//! What a history consists of. Its words on the page are in `show`.
 
-use std::fmt;
 use std::time::Duration;
 
 use clinch::lease::Token;
@@ -37,9 +36,9 @@ impl From<&Token> for Tag {
     }
 }
 
-impl fmt::Display for Tag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl Tag {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -65,21 +64,23 @@ pub enum Event {
         /// How it ended.
         outcome: Outcome,
     },
-    /// A caller believes from here on that it holds the key.
+    /// A caller has a guard: it believes from here on that it holds these claims.
     Held {
-        /// The operation that got it.
+        /// The operation that got it. A guard is named by it: a token may serve several, one after the other.
         op: u64,
         /// The process.
         client: usize,
-        /// The key.
-        key: String,
         /// Under which token.
         token: Tag,
-        /// For how long it was asked for.
-        ttl: Duration,
+        /// What.
+        claims: Vec<HeldClaim>,
+        /// The engine failed, and the caller goes on unprotected: it excludes only its own process.
+        degraded: bool,
     },
     /// It no longer believes so.
     Ended {
+        /// The operation that got the guard.
+        op: u64,
         /// The token.
         token: Tag,
         /// Why.
@@ -87,6 +88,8 @@ pub enum Event {
     },
     /// A caller asked its guard whether it is valid.
     Probe {
+        /// The operation that got the guard.
+        op: u64,
         /// The token.
         token: Tag,
         /// What the guard said.
@@ -127,6 +130,26 @@ pub enum Event {
         /// What was there.
         place: Placed,
     },
+    /// A caller wrote to the resource that the key protects, with its fence.
+    Write {
+        /// The operation that got the guard.
+        op: u64,
+        /// The key.
+        key: String,
+        /// The token.
+        token: Tag,
+        /// The number it wrote with.
+        fence: u64,
+        /// Whether the resource took it.
+        taken: bool,
+    },
+    /// A process is stopped: its tasks do not run, though time passes.
+    Stopped {
+        /// The process.
+        client: usize,
+        /// Until when, on the history's clock.
+        until: Duration,
+    },
     /// A fault was caused.
     Fault {
         /// Which.
@@ -155,7 +178,7 @@ pub enum Event {
     },
 }
 
-/// What a step did to the one key that it is about.
+/// What a step did to the keys that it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The process that sent it.
@@ -166,14 +189,38 @@ pub struct Step {
     pub connection: u64,
     /// In whose name.
     pub token: Tag,
-    /// The key.
+    /// How long it would wait; zero for a try.
+    pub patience: Duration,
+    /// Whether it queues.
+    pub queues: bool,
+    /// Each of its keys, in the order of its claims.
+    pub touched: Vec<Touched>,
+}
+
+impl Step {
+    /// Whether it changed anything.
+    pub fn changed(&self) -> bool {
+        self.touched.iter().any(|touched| touched.before != touched.after)
+    }
+}
+
+/// One key of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touched {
+    /// The key, with its space.
     pub key: String,
+    /// As what it was wanted.
+    pub role: Role,
+    /// For permits: how many there are, by this claim.
+    pub of: u32,
     /// The TTL it asked for; zero where it asked for none.
     pub ttl: Duration,
+    /// The floor of the fence it asked for.
+    pub floor: Option<u64>,
     /// What was on the key before.
-    pub before: Option<Placed>,
+    pub before: Vec<Placed>,
     /// What was on it after.
-    pub after: Option<Placed>,
+    pub after: Vec<Placed>,
 }
 
 /// Who is on a key, and until when.
@@ -181,28 +228,77 @@ pub struct Step {
 pub struct Placed {
     /// Who.
     pub token: Tag,
+    /// As what.
+    pub role: Role,
     /// Until when, on the history's clock.
     pub expires: Duration,
+    /// The fence of its grant.
+    pub fence: Option<u64>,
+}
+
+/// As what a token stands on a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Holds it alone.
+    Exclusive,
+    /// Holds it with others.
+    Shared,
+    /// Holds one of its permits.
+    Permit,
+    /// It is kept for this one, which was first in the queue and has not asked again yet.
+    Heir,
+    /// Waits to write; new readers are denied meanwhile.
+    Writer,
+    /// Waits in the queue.
+    Queued,
+}
+
+impl Role {
+    /// Whether it is a lease.
+    pub const fn is_held(self) -> bool {
+        matches!(self, Self::Exclusive | Self::Shared | Self::Permit)
+    }
+
+    /// Whether the two can be held at the same time, as far as the key alone is concerned.
+    pub const fn shares_with(self, other: Self) -> bool {
+        matches!((self, other), (Self::Shared, Self::Shared) | (Self::Permit, Self::Permit))
+    }
+}
+
+/// What a guard holds, by its own belief.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldClaim {
+    /// The key, with its space.
+    pub key: String,
+    /// As what.
+    pub role: Role,
+    /// For how long it was asked for.
+    pub ttl: Duration,
+    /// Its fence, the number of the local pass included.
+    pub fence: Option<u64>,
+}
+
+/// What a caller wants to hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The keys, each with its role and, for permits, their number.
+    pub claims: Vec<(String, Role, u32)>,
+    /// How long the caller waits for it; it tries once if that is zero.
+    pub wait: Duration,
+    /// Whether it stands in the engine's queue.
+    pub fair: bool,
+    /// It was asked for by a bare client of the port, which knows nothing of its own process.
+    pub bare: bool,
 }
 
 /// What a caller asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wish {
-    /// A lock; tried once if `wait` is zero.
-    Lock {
-        /// For how long.
-        ttl: Duration,
-        /// How long the caller waits for it.
-        wait: Duration,
-    },
+    /// A lease.
+    Lock(Wanted),
     /// As `Lock`, with a block that runs under it.
-    Run {
-        /// For how long.
-        ttl: Duration,
-        /// How long the caller waits for it.
-        wait: Duration,
-    },
+    Run(Wanted),
     /// To give it back.
     Release {
         /// What.
@@ -279,10 +375,12 @@ pub enum Call {
 }
 
 /// What a store answered through the port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
-    /// Granted, extended, or revoked.
+    /// Granted, with these fences.
+    Granted(Vec<Option<u64>>),
+    /// Extended, or revoked.
     Yes,
     /// Denied, lost, or not revoked.
     No,
@@ -327,86 +425,12 @@ pub enum FaultKind {
     Restart,
     /// The engine restarted without its memory.
     Amnesia,
+    /// The engine lost the numbers from which it makes fences, and nothing else.
+    LostCounter,
+    /// A process was stopped for a while.
+    Stopped,
     /// A wake-up was lost.
     LostWakeup,
     /// The news of a revocation was lost.
     LostRevocation,
-}
-
-struct Ms(Duration);
-
-impl fmt::Display for Ms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:03}", self.0.as_millis(), self.0.subsec_micros() % 1000)
-    }
-}
-
-struct Maybe<T>(Option<T>);
-
-impl<T: fmt::Display> fmt::Display for Maybe<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(value) => value.fmt(f),
-            None => f.write_str("-"),
-        }
-    }
-}
-
-impl fmt::Display for Header {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, call_limit, latest_landing, quiet } = self;
-        let (limit, landing) = (call_limit.as_millis(), latest_landing.as_millis());
-        write!(f, "history seed={seed} call_limit={limit} latest_landing={landing} quiet={quiet}")
-    }
-}
-
-impl fmt::Display for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>12} {}", Ms(self.at).to_string(), self.event)
-    }
-}
-
-impl fmt::Display for Placed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}<{}", self.token, Ms(self.expires))
-    }
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invoke { op, client, key, wish } => write!(f, "invoke #{op} c{client} {key} {wish:?}"),
-            Self::Complete { op, outcome } => write!(f, "complete #{op} {outcome:?}"),
-            Self::Held { op, client, key, token, ttl } => {
-                write!(f, "held #{op} c{client} {key} {token} ttl={}", ttl.as_millis())
-            }
-            Self::Ended { token, how } => write!(f, "ended {token} {how:?}"),
-            Self::Probe { token, valid } => write!(f, "probe {token} valid={valid}"),
-            Self::Port { client, op, call, token, answer } => {
-                write!(f, "port c{client} #{} {call:?} {token} {answer:?}", Maybe(*op))
-            }
-            Self::Sent { client, op, call, token, connection } => {
-                write!(f, "sent c{client} #{} {call:?} {token} over={connection}", Maybe(*op))
-            }
-            Self::Step(step) => {
-                let Step { client, call, connection, token, key, ttl, before, after } = step;
-                let (before, after) = (Maybe(before.as_ref()), Maybe(after.as_ref()));
-                let ttl = ttl.as_millis();
-                write!(
-                    f,
-                    "engine c{client} {call:?} {token} {key} over={connection} ttl={ttl} {before} -> {after}"
-                )
-            }
-            Self::Forgot { key, place } => write!(f, "engine forgot {key} {place}"),
-            Self::Fault { kind, client } => write!(f, "fault {kind:?} c{}", Maybe(*client)),
-            Self::Shutdown { client, unreleased, guards } => {
-                write!(f, "shutdown c{client} unreleased={unreleased} guards={guards}")
-            }
-            Self::Panicked { client } => write!(f, "panicked c{client}"),
-            Self::End { left } => {
-                write!(f, "end left={}", left.len())?;
-                left.iter().try_for_each(|(key, token)| write!(f, " {key}:{token}"))
-            }
-        }
-    }
 }

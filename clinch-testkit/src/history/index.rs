@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Call, Event, History, Outcome, Placed, Step, Tag, Wish};
+use super::{Call, Event, HeldClaim, History, Outcome, Placed, Role, Step, Tag, Touched, Wanted, Wish};
 
+/// Timers are this coarse, and a deadline may meet a few of them.
+pub(super) const COARSE: Duration = Duration::from_millis(5);
 /// News of a revocation takes this long at most where no fault can happen.
 const NOTICE: Duration = Duration::from_millis(250);
 
@@ -16,6 +18,10 @@ pub(super) struct Span {
 }
 
 impl Span {
+    pub(super) fn contains(self, at: Duration) -> bool {
+        self.from <= at && at < self.to
+    }
+
     /// Whether the two have an instant in common.
     pub(super) fn meets(self, other: Self) -> bool {
         self.from <= other.to && other.from <= self.to
@@ -41,23 +47,28 @@ impl Span {
     }
 }
 
-/// What a caller believed to hold.
+/// What a caller believed to hold: one claim of a guard.
 #[derive(Debug)]
 pub(super) struct Hold {
+    /// The operation that got the guard.
+    pub(super) op: u64,
     pub(super) client: usize,
     pub(super) key: String,
+    pub(super) role: Role,
     pub(super) token: Tag,
+    pub(super) degraded: bool,
     pub(super) span: Span,
     /// Which event ended it, by its place in the history: instants are coarse, and order matters.
     pub(super) ended_by: Option<usize>,
 }
 
-/// What the engine really had under a token, without a break.
+/// What the engine really had under a token, without a break: held, kept or waited for.
 #[derive(Debug)]
 pub(super) struct Tenure {
     pub(super) client: usize,
     pub(super) key: String,
     pub(super) token: Tag,
+    pub(super) role: Role,
     pub(super) ttl: Duration,
     pub(super) span: Span,
     /// When it was extended last; its beginning if it never was.
@@ -88,6 +99,14 @@ impl Operation {
         self.ended.as_ref().map(|(to, _)| Span { from: self.began, to: *to })
     }
 
+    /// What it wants to hold.
+    pub(super) const fn wanted(&self) -> Option<&Wanted> {
+        match &self.wish {
+            Wish::Lock(wanted) | Wish::Run(wanted) => Some(wanted),
+            _ => None,
+        }
+    }
+
     pub(super) fn outcome(&self) -> Option<&Outcome> {
         self.ended.as_ref().map(|(_, outcome)| outcome)
     }
@@ -98,6 +117,8 @@ pub(super) struct Index<'a> {
     pub(super) holds: Vec<Hold>,
     pub(super) tenures: Vec<Tenure>,
     pub(super) excuses: Vec<Excuse>,
+    /// When which process was stopped.
+    pub(super) stops: Vec<(usize, Span)>,
     pub(super) operations: BTreeMap<u64, Operation>,
     pub(super) steps: Vec<(Duration, &'a Step)>,
     pub(super) end: Duration,
@@ -127,21 +148,38 @@ impl<'a> Index<'a> {
                         operation.ended = Some((at, outcome.clone()));
                     }
                 }
-                Event::Held { client, key, token, .. } => {
+                Event::Held { op, client, token, claims, degraded } => {
                     let span = Span { from: at, to: index.end };
-                    let (key, token) = (key.clone(), token.clone());
-                    index.holds.push(Hold { client: *client, key, token, span, ended_by: None });
+                    let hold = |claim: &HeldClaim| Hold {
+                        op: *op,
+                        client: *client,
+                        key: claim.key.clone(),
+                        role: claim.role,
+                        token: token.clone(),
+                        degraded: *degraded,
+                        span,
+                        ended_by: None,
+                    };
+                    index.holds.extend(claims.iter().map(hold));
                 }
-                Event::Ended { token, .. } => index.end_hold(token, at, place),
+                Event::Ended { op, .. } => index.end_hold(*op, at, place),
+                Event::Stopped { client, until } => {
+                    // What runs at the very instant at which it goes on comes after it.
+                    index.stops.push((*client, Span { from: at, to: *until + COARSE }));
+                }
                 Event::Step(step) => {
                     index.steps.push((at, step));
-                    index.tenures.extend(engine.step(at, step));
-                    index.excuses.extend(excused_by_revocation(at, step, history.header.quiet));
+                    for touched in &step.touched {
+                        index.tenures.extend(engine.step(at, step, touched));
+                        index.excuses.extend(excused_by_revocation(at, step, touched, history.header.quiet));
+                    }
                 }
                 Event::Forgot { key, place: lost } => {
-                    index.tenures.extend(engine.close(key, at));
-                    let (key, token) = (key.clone(), lost.token.clone());
-                    index.excuses.push(Excuse { key, token, span: Span { from: at, to: lost.expires } });
+                    index.tenures.extend(engine.close(key, &lost.token, lost.role, at));
+                    if lost.role.is_held() {
+                        let (key, token) = (key.clone(), lost.token.clone());
+                        index.excuses.push(Excuse { key, token, span: Span { from: at, to: lost.expires } });
+                    }
                 }
                 _ => {}
             }
@@ -151,77 +189,95 @@ impl<'a> Index<'a> {
         index
     }
 
-    /// The last hold under this token that has not ended yet ends here.
-    fn end_hold(&mut self, token: &Tag, at: Duration, place: usize) {
-        let open = |hold: &&mut Hold| hold.token == *token && hold.ended_by.is_none();
-        if let Some(hold) = self.holds.iter_mut().rev().find(open) {
+    /// What this guard holds ends here.
+    fn end_hold(&mut self, op: u64, at: Duration, place: usize) {
+        for hold in self.holds.iter_mut().filter(|hold| hold.op == op && hold.ended_by.is_none()) {
             hold.span.to = at;
             hold.ended_by = Some(place);
         }
     }
 
-    pub(super) fn tenures_of<'b>(&'b self, key: &'b str, token: &'b Tag) -> impl Iterator<Item = &'b Tenure> {
-        self.tenures.iter().filter(move |tenure| tenure.key == key && tenure.token == *token)
+    /// What the engine held for this very claim.
+    pub(super) fn tenures_of<'b>(&'b self, hold: &'b Hold) -> impl Iterator<Item = &'b Tenure> {
+        let same = |tenure: &&Tenure| {
+            tenure.key == hold.key && tenure.token == hold.token && tenure.role == hold.role
+        };
+        self.tenures.iter().filter(same)
     }
 
-    pub(super) fn excuses_of<'b>(&'b self, key: &'b str, token: &'b Tag) -> impl Iterator<Item = Span> + 'b {
-        let of = self.excuses.iter().filter(move |excuse| excuse.key == key && excuse.token == *token);
-        of.map(|excuse| excuse.span)
+    /// When a holder may believe what is not true: it cannot know better, or does nothing at all.
+    pub(super) fn excuses_of<'b>(&'b self, hold: &'b Hold) -> impl Iterator<Item = Span> + 'b {
+        let lost = self.excuses.iter().filter(|excuse| excuse.key == hold.key && excuse.token == hold.token);
+        lost.map(|excuse| excuse.span).chain(self.stops_of(hold.client))
+    }
+
+    pub(super) fn stops_of(&self, client: usize) -> impl Iterator<Item = Span> + '_ {
+        self.stops.iter().filter(move |(stopped, _)| *stopped == client).map(|(_, span)| *span)
     }
 }
 
-fn excused_by_revocation(at: Duration, step: &Step, quiet: bool) -> Option<Excuse> {
-    let before = step.before.as_ref().filter(|before| before.token == step.token && before.expires > at)?;
-    if step.call != Call::Revoke || step.after.is_some() {
+fn excused_by_revocation(at: Duration, step: &Step, touched: &Touched, quiet: bool) -> Option<Excuse> {
+    let mine = |placed: &&Placed| placed.token == step.token && placed.role.is_held();
+    let before = touched.before.iter().filter(mine).find(|before| before.expires > at)?;
+    if step.call != Call::Revoke || touched.after.iter().any(|after| mine(&after)) {
         return None;
     }
     let to = if quiet { before.expires.min(at + NOTICE) } else { before.expires };
-    Some(Excuse { key: step.key.clone(), token: step.token.clone(), span: Span { from: at, to } })
+    Some(Excuse { key: touched.key.clone(), token: step.token.clone(), span: Span { from: at, to } })
 }
 
 /// Replays the engine's memory from the differences that its steps made.
 #[derive(Default)]
 struct Engine {
-    now: BTreeMap<String, Tenure>,
+    now: BTreeMap<String, Vec<Tenure>>,
 }
 
 impl Engine {
-    fn step(&mut self, at: Duration, step: &Step) -> Option<Tenure> {
-        if step.before == step.after {
-            return None;
+    fn step(&mut self, at: Duration, step: &Step, touched: &Touched) -> Vec<Tenure> {
+        if touched.before == touched.after {
+            return Vec::new();
         }
-        if let (Some(after), Some(tenure)) = (&step.after, self.now.get_mut(&step.key))
-            && tenure.token == after.token
-            && tenure.span.to >= at
-        {
-            tenure.span.to = after.expires;
-            tenure.last_set = at;
-            return None;
-        }
-        let closed = self.close(&step.key, at);
-        if let Some(Placed { token, expires }) = &step.after {
-            let tenure = Tenure {
-                client: step.client,
-                key: step.key.clone(),
-                token: token.clone(),
-                ttl: step.ttl,
-                span: Span { from: at, to: *expires },
-                last_set: at,
-            };
-            self.now.insert(step.key.clone(), tenure);
+        let tenures = self.now.entry(touched.key.clone()).or_default();
+        let there = |tenure: &Tenure| {
+            touched.after.iter().find(|after| after.token == tenure.token && after.role == tenure.role)
+        };
+        // What is no longer there, or had run out before it came again.
+        let over = |tenure: &mut Tenure| there(tenure).is_none() || tenure.span.to < at;
+        let mut closed: Vec<_> = tenures.extract_if(.., over).collect();
+        closed.iter_mut().for_each(|tenure| tenure.span.to = tenure.span.to.min(at));
+        for after in touched.after.iter().filter(|after| after.expires > at) {
+            let same = |tenure: &&mut Tenure| tenure.token == after.token && tenure.role == after.role;
+            match tenures.iter_mut().find(same) {
+                Some(tenure) if tenure.span.to == after.expires => {}
+                Some(tenure) => {
+                    tenure.span.to = after.expires;
+                    tenure.last_set = at;
+                }
+                None => tenures.push(Tenure {
+                    client: step.client,
+                    key: touched.key.clone(),
+                    token: after.token.clone(),
+                    role: after.role,
+                    ttl: touched.ttl,
+                    span: Span { from: at, to: after.expires },
+                    last_set: at,
+                }),
+            }
         }
         closed
     }
 
-    /// Whoever has the key has it no longer, if it had not run out already.
-    fn close(&mut self, key: &str, at: Duration) -> Option<Tenure> {
-        let mut tenure = self.now.remove(key)?;
+    /// What was lost is there no longer, if it had not run out already.
+    fn close(&mut self, key: &str, token: &Tag, role: Role, at: Duration) -> Option<Tenure> {
+        let tenures = self.now.get_mut(key)?;
+        let index = tenures.iter().position(|tenure| tenure.token == *token && tenure.role == role)?;
+        let mut tenure = tenures.remove(index);
         tenure.span.to = tenure.span.to.min(at);
         Some(tenure)
     }
 
     fn finish(self, end: Duration) -> impl Iterator<Item = Tenure> {
-        self.now.into_values().map(move |mut tenure| {
+        self.now.into_values().flatten().map(move |mut tenure| {
             tenure.span.to = tenure.span.to.min(end);
             tenure
         })

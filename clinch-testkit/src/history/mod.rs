@@ -11,18 +11,21 @@
 //! - **The engine**: what really happened ([`Event::Step`], [`Event::Forgot`]), seen as the difference that each step
 //!   made to the engine's memory, whatever the step answered. This is the ground truth.
 //!
-//! # What it does not see
-//! Fences, shared claims, permits, and a lease that is passed on inside a process under the same token (rule
-//! [`Rule::Token`] says that no two guards share one).
+//! A lease that is passed on inside a process keeps its token: its guards are told apart by the operations that got
+//! them.
 
 mod check;
 mod event;
 mod index;
 mod observed;
 mod recorder;
+mod show;
 
 pub use check::{Rule, Violation, check};
-pub use event::{Answer, Call, Entry, Event, FaultKind, Header, Outcome, Placed, Step, Stop, Tag, Wish};
+pub use event::{
+    Answer, Call, Entry, Event, FaultKind, Header, HeldClaim, Outcome, Placed, Role, Step, Stop, Tag,
+    Touched, Wanted, Wish,
+};
 pub(crate) use observed::operation;
 pub use observed::{Observed, in_operation};
 pub use recorder::{History, Recorder};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clinch::lease::{Attempt, ClaimKey, Holder, Token};
+use clinch::lease::{Attempt, ClaimKey, Fence, Holder, Token};
 use clinch::store::{
     Capabilities, Cursor, Effect, Page, Release, Renewal, Revocations, Store, StoreError, StoreFuture,
     Verdict, Wakeups,
@@ -77,7 +77,8 @@ struct Seen<'a> {
 
 impl Drop for Seen<'_> {
     fn drop(&mut self) {
-        let (client, call, answer) = (self.store.client, self.call, self.answer);
+        let (client, call) = (self.store.client, self.call);
+        let answer = std::mem::replace(&mut self.answer, Answer::Dropped);
         self.store.recorder.record(Event::Port {
             client,
             op: operation(),
@@ -98,8 +99,11 @@ impl Store for Observed {
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
-        self.watch(Call::Acquire, attempt.token(), self.inner.acquire(attempt), |verdict| {
-            yes(matches!(verdict, Verdict::Granted(_)))
+        self.watch(Call::Acquire, attempt.token(), self.inner.acquire(attempt), |verdict| match verdict {
+            Verdict::Granted(grant) => {
+                Answer::Granted(grant.fences.iter().map(|fence| fence.map(Fence::get)).collect())
+            }
+            _ => Answer::No,
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clinch::lease::{Attempt, ClaimKey, Holder, Token};
+use clinch::lease::{Attempt, ClaimKey, Holder, Mode, Token};
 use clinch::store::{
     Capabilities, Cursor, Denial, Effect, ErrorKind, Notice, Page, Release, Renewal, Revocations, Store,
     StoreError, StoreFuture, Verdict, Wakeups,
@@ -62,7 +62,11 @@ impl Planted {
     }
 
     fn put_instead(&self, attempt: &Attempt, token: Token) -> Arc<Attempt> {
-        let other = Arc::new(Attempt::one(token, attempt.claims()[0].clone()));
+        let (claims, patience) = (attempt.claims(), attempt.patience());
+        let other = Attempt::new(token.clone(), claims.to_vec());
+        // The same claims make an attempt again.
+        let other = other.unwrap_or_else(|_| Attempt::one(token, claims[0].clone()));
+        let other = Arc::new(other.with_patience(patience));
         let mut instead = self.instead.lock().unwrap_or_else(PoisonError::into_inner);
         instead.insert(attempt.token().clone(), other.clone());
         other
@@ -92,7 +96,9 @@ impl Planted {
 
     async fn broken_acquire(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
         match self.bug {
-            PortBug::CheckThenAct => {
+            PortBug::CheckThenAct
+                if attempt.claims().len() == 1 && attempt.claims()[0].mode() == Mode::Exclusive =>
+            {
                 let on = attempt.claims()[0].on();
                 match self.inner.inspect(on).await?.pop() {
                     Some(holder) if holder.token() != attempt.token() => {

@@ -53,6 +53,10 @@ pub struct Faults {
     pub restart: Chance,
     /// Likewise: the engine restarts without its memory.
     pub amnesia: Chance,
+    /// Likewise: the engine loses the numbers of its fences.
+    pub lost_counter: Chance,
+    /// Likewise: a bare client is stopped for up to 9 s.
+    pub stopped: Chance,
     /// How far the engine's clock may be off, either way, in millionths.
     pub drift_ppm: i64,
 }
@@ -74,6 +78,8 @@ impl Faults {
         stall: Chance::NEVER,
         restart: Chance::NEVER,
         amnesia: Chance::NEVER,
+        lost_counter: Chance::NEVER,
+        stopped: Chance::NEVER,
         drift_ppm: 0,
     };
 
@@ -93,6 +99,8 @@ impl Faults {
         stall: Chance::per_mille(50),
         restart: Chance::per_mille(30),
         amnesia: Chance::per_mille(60),
+        lost_counter: Chance::per_mille(60),
+        stopped: Chance::per_mille(60),
         // The library allows for 1 %.
         drift_ppm: 5_000,
     };

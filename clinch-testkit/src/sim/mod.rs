@@ -15,13 +15,16 @@
 //! overtakes them. So a release is *conclusive* only over the connection of all acquires of its token that were not
 //! answered, and only while that is open.
 //!
-//! # What it cannot do
-//! - Stop a process (SIGSTOP): all processes share one thread. Their calls can be late, their code cannot.
-//! - Fences, shared claims, permits, several claims in one attempt.
+//! # Who works in it
+//! Managers, as they are; and *bare* clients of the port, which ask for every kind of claim and can be stopped for a
+//! while ([`Gate`]), as SIGSTOP would. A manager cannot be stopped: it spawns its background tasks itself.
 
 mod config;
 mod engine;
+mod execute;
+mod gate;
 mod network;
+mod register;
 mod store;
 pub mod workload;
 
@@ -30,19 +33,22 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use clinch::lease::{ClaimKey, Token};
-use clinch::store::{Notice, Revocation};
+use clinch::lease::{ClaimKey, Fence, Token};
+use clinch::store::Notice;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::{Notify, broadcast};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 pub use self::config::{Chance, Faults};
-pub use self::engine::{EngineTime, Honest, Place, Rules, Table};
+pub use self::engine::{Asked, Asking, EngineTime, Honest, Place, Refusal, Rules, Table, acquire_by};
+pub use self::gate::Gate;
+pub use self::register::Register;
 pub use self::store::SimStore;
 
+use self::execute::{Reply, Request};
 use self::network::Connection;
-use crate::history::{Call, Event, FaultKind, Header, History, Placed, Recorder, Step, Tag};
+use crate::history::{Call, Event, FaultKind, Header, History, Placed, Recorder, Tag};
 
 /// The time limit of every call.
 pub const CALL_LIMIT: Duration = Duration::from_secs(1);
@@ -86,59 +92,9 @@ struct Listener {
     id: u64,
     client: usize,
     on: ClaimKey,
+    /// The attempt in the key's queue for which it listens.
+    queued: Option<Token>,
     signal: Arc<Notify>,
-}
-
-/// What the engine is asked to do.
-#[derive(Debug, Clone)]
-enum Request {
-    Acquire { on: ClaimKey, token: Token, ttl: Duration },
-    Renew { on: ClaimKey, token: Token, ttl: Duration },
-    Release { on: ClaimKey, token: Token },
-    Revoke { on: ClaimKey, token: Token },
-    Inspect { on: ClaimKey },
-    List,
-    Ping,
-}
-
-/// What it answers.
-#[derive(Debug, Clone)]
-enum Reply {
-    /// Granted, extended, held.
-    Yes,
-    No,
-    Denied(Place, Duration),
-    Places(Vec<(ClaimKey, Place, Duration)>),
-    Busy,
-}
-
-impl Request {
-    const fn call(&self) -> Call {
-        match self {
-            Self::Acquire { .. } => Call::Acquire,
-            Self::Renew { .. } => Call::Renew,
-            Self::Release { .. } => Call::Release,
-            Self::Revoke { .. } => Call::Revoke,
-            Self::Inspect { .. } | Self::List | Self::Ping => Call::Look,
-        }
-    }
-
-    const fn on(&self) -> Option<(&ClaimKey, &Token)> {
-        match self {
-            Self::Acquire { on, token, .. }
-            | Self::Renew { on, token, .. }
-            | Self::Release { on, token }
-            | Self::Revoke { on, token } => Some((on, token)),
-            Self::Inspect { .. } | Self::List | Self::Ping => None,
-        }
-    }
-
-    const fn ttl(&self) -> Duration {
-        match self {
-            Self::Acquire { ttl, .. } | Self::Renew { ttl, .. } => *ttl,
-            _ => Duration::ZERO,
-        }
-    }
 }
 
 impl Sim {
@@ -218,13 +174,19 @@ impl Sim {
         state.down_until = Instant::now() + Duration::from_millis(down_ms);
         if !with_memory {
             let now = world.engine_now(&state);
-            for (on, place) in state.table.clear() {
-                if world.rules.is_live(&place, now) {
-                    let place = world.placed(&state, &place);
-                    world.recorder.record(Event::Forgot { key: on.key.to_string(), place });
+            for (on, places) in state.table.lose_all() {
+                for place in places.iter().filter(|place| world.rules.is_live(place, now)) {
+                    let place = world.placed(&state, place);
+                    world.recorder.record(Event::Forgot { key: on.to_string(), place });
                 }
             }
         }
+    }
+
+    /// The engine loses the numbers of its fences, and nothing else.
+    pub fn lose_counters(&self) {
+        self.world.fault(FaultKind::LostCounter, None);
+        self.world.state().table.lose_counters();
     }
 
     /// The engine does nothing for a while; what arrives meanwhile waits.
@@ -234,12 +196,21 @@ impl Sim {
         state.stalled_until = state.stalled_until.max(Instant::now() + time);
     }
 
-    /// Who holds what in the engine at this instant.
+    /// Stops what runs behind a process's gate for a while.
+    pub fn stop(&self, client: usize, gate: &Gate, time: Duration) {
+        self.world.fault(FaultKind::Stopped, Some(client));
+        let until = Instant::now() + time;
+        gate.stop_until(until);
+        let until = until - self.world.recorder.start();
+        self.world.recorder.record(Event::Stopped { client, until });
+    }
+
+    /// Who holds what in the engine at this instant, or waits for it.
     pub fn live(&self) -> Vec<(String, Tag)> {
         let state = self.world.state();
         let now = self.world.engine_now(&state);
         let live = state.table.iter().filter(|(_, place)| self.world.rules.is_live(place, now));
-        live.map(|(on, place)| (on.key.to_string(), Tag::from(&place.token))).collect()
+        live.map(|(on, place)| (on.to_string(), Tag::from(&place.token))).collect()
     }
 }
 
@@ -313,106 +284,15 @@ impl World {
     }
 
     fn placed(&self, state: &State, place: &Place) -> Placed {
-        Placed { token: (&place.token).into(), expires: place.expires.elapsed(state.drift_ppm) }
-    }
-
-    /// The engine carries a request out: one instant, one change.
-    fn execute(self: &Arc<Self>, request: &Request, client: usize, connection: u64) -> Reply {
-        if request.on().is_some() && self.strikes(FaultKind::Busy, request.call(), self.faults.busy, client) {
-            return Reply::Busy;
-        }
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let now = self.engine_now(state);
-        let before = request.on().and_then(|(on, _)| state.table.get(on).cloned());
-        let (table, rules) = (&mut state.table, &self.rules);
-        let left = |place: &Place| place.expires.since(now).max(Duration::from_millis(1));
-        let reply = match request {
-            Request::Acquire { on, token, ttl } => match rules.acquire(table, on, token, *ttl, now) {
-                Ok(()) => Reply::Yes,
-                Err(holder) => Reply::Denied(holder.clone(), left(&holder)),
-            },
-            Request::Renew { on, token, ttl } => yes(rules.renew(table, on, token, *ttl, now)),
-            Request::Release { on, token } => yes(rules.release(table, on, token, now)),
-            Request::Revoke { on, token } => yes(rules.revoke(table, on, token, now)),
-            Request::Inspect { on } => {
-                let live = table.get(on).filter(|place| rules.is_live(place, now)).cloned();
-                Reply::Places(
-                    live.map(|place| (on.clone(), place.clone(), left(&place))).into_iter().collect(),
-                )
-            }
-            Request::List => {
-                let live = table.iter().filter(|(_, place)| rules.is_live(place, now));
-                Reply::Places(live.map(|(on, place)| (on.clone(), place.clone(), left(place))).collect())
-            }
-            Request::Ping => Reply::Yes,
-        };
-        let Some((on, token)) = request.on() else { return reply };
-        let after = state.table.get(on).cloned();
-        let step = Step {
-            client,
-            call: request.call(),
-            connection,
-            token: token.into(),
-            key: on.key.to_string(),
-            ttl: request.ttl(),
-            before: before.as_ref().map(|place| self.placed(state, place)),
-            after: after.as_ref().map(|place| self.placed(state, place)),
-        };
-        drop(guard);
-        self.recorder.record(Event::Step(step));
-        if before.is_some() && after.is_none() {
-            self.wake(on);
-            if request.call() == Call::Revoke {
-                self.publish(&Revocation { on: on.clone(), token: token.clone() });
-            }
-        }
-        reply
-    }
-
-    /// Tells everybody who waits for this key.
-    fn wake(self: &Arc<Self>, on: &ClaimKey) {
-        let listeners: Vec<_> = {
-            let state = self.state();
-            let listening = state.listeners.iter().filter(|listener| listener.on == *on);
-            listening.map(|listener| (listener.client, listener.signal.clone())).collect()
-        };
-        for (client, signal) in listeners {
-            let lost = self.strikes(FaultKind::LostWakeup, Call::Look, self.faults.lost_wakeup, client);
-            let delay = self.travel();
-            if !lost {
-                tokio::spawn(async move {
-                    sleep(delay).await;
-                    signal.notify_one();
-                });
-            }
-        }
-    }
-
-    /// Tells every process of a revocation.
-    fn publish(self: &Arc<Self>, revocation: &Revocation) {
-        let listeners: Vec<_> =
-            self.state().revoked.iter().map(|(client, sender)| (*client, sender.clone())).collect();
-        for (client, sender) in listeners {
-            let lost =
-                self.strikes(FaultKind::LostRevocation, Call::Revoke, self.faults.lost_revocation, client);
-            let delay = self.travel();
-            if !lost {
-                let revocation = revocation.clone();
-                tokio::spawn(async move {
-                    sleep(delay).await;
-                    // An error only says that nobody listens.
-                    let _ = sender.send(Notice::Revoked(revocation));
-                });
-            }
+        Placed {
+            token: (&place.token).into(),
+            role: place.role,
+            expires: place.expires.elapsed(state.drift_ppm),
+            fence: place.fence.map(Fence::get),
         }
     }
 
     fn revocations(&self, client: usize) -> broadcast::Receiver<Notice> {
         self.state().revoked.entry(client).or_insert_with(|| broadcast::channel(REVOCATIONS).0).subscribe()
     }
-}
-
-const fn yes(yes: bool) -> Reply {
-    if yes { Reply::Yes } else { Reply::No }
 }

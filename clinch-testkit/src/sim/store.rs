@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use clinch::lease::{Attempt, ClaimKey, Holder, Mode, Token};
+use clinch::lease::{Attempt, Claim, ClaimKey, Holder, Mode, Patience, Token};
 use clinch::store::{
-    Capabilities, Cursor, Denial, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError,
+    Capabilities, Cursor, Denial, ErrorKind, Grant, Page, Release, Renewal, Revocations, Store, StoreError,
     StoreFuture, Verdict, Wakeups,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::network::{Connection, Fate};
-use super::{CALL_LIMIT, Listener, Place, Reply, Request, World};
+use super::{Asked, CALL_LIMIT, Listener, Place, Reply, Request, World};
 use crate::history::{Event, FaultKind};
 
 /// A store that reaches the simulated engine over one connection, which it makes anew when it was cut.
@@ -127,7 +127,7 @@ impl SimStore {
                     .map_err(|error| if sending.sent_at.is_some() { unknown() } else { error })?,
             };
             let fate = self.fate(request);
-            if let Some((_, token)) = request.on() {
+            if let Some(token) = request.token() {
                 let (client, op) = (self.client, crate::history::operation());
                 let (call, connection) = (request.call(), connection.id);
                 let token = token.into();
@@ -169,20 +169,20 @@ impl SimStore {
     }
 }
 
-fn only(attempt: &Attempt) -> Result<(ClaimKey, Token, Duration), StoreError> {
-    match attempt.claims() {
-        [claim] if claim.mode() == Mode::Exclusive && claim.fence_floor().is_none() => {
-            Ok((claim.on().clone(), attempt.token().clone(), claim.ttl()))
-        }
-        _ => Err(StoreError::not_applied(
-            ErrorKind::Unsupported,
-            "the simulated engine grants one exclusive claim",
-        )),
+/// What goes out of an attempt, if the engine can serve it.
+fn asked(attempt: &Attempt) -> Result<Asked, StoreError> {
+    let fenced = |claim: &Claim| claim.fence_floor().is_some() && claim.mode() != Mode::Exclusive;
+    let queues = matches!(attempt.patience(), Patience::Queue { .. });
+    let plain = matches!(attempt.claims(), [claim] if claim.mode() == Mode::Exclusive);
+    if attempt.claims().iter().any(fenced) || (queues && !plain) {
+        let why = "fences are for exclusive claims, and queues for a single one";
+        return Err(StoreError::not_applied(ErrorKind::Unsupported, why));
     }
+    Ok(Asked::of(attempt))
 }
 
 fn holder(on: &ClaimKey, place: &Place, left: Duration) -> Holder {
-    Holder::new(on.clone(), Mode::Exclusive, place.token.clone(), Some(left))
+    Holder::new(on.clone(), place.mode, place.token.clone(), Some(left)).with_fence(place.fence)
 }
 
 fn nonsense() -> StoreError {
@@ -200,6 +200,11 @@ fn is_yes(reply: &Reply) -> Result<bool, StoreError> {
 impl Store for SimStore {
     fn capabilities(&self) -> Capabilities {
         let mut mine = Capabilities::default();
+        mine.shared = true;
+        mine.permits = true;
+        mine.several = true;
+        mine.fences = true;
+        mine.fair = true;
         mine.wakeups = true;
         mine.list = true;
         mine
@@ -207,14 +212,15 @@ impl Store for SimStore {
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         Box::pin(async move {
-            let (on, token, ttl) = only(attempt)?;
-            let request = Request::Acquire { on, token, ttl };
+            let request = Request::Acquire(asked(attempt)?);
             match self.call(&request, Some(attempt), None).await?.0 {
-                Reply::Yes => Ok(Verdict::granted()),
-                Reply::Denied(place, left) => {
-                    let on = attempt.claims()[0].on();
-                    let holder = Some(holder(on, &place, left));
-                    Ok(Verdict::Denied(Denial { claim: 0, holder, retry_after: Some(left) }))
+                Reply::Granted(fences) if fences.iter().all(Option::is_none) => Ok(Verdict::granted()),
+                Reply::Granted(fences) => Ok(Verdict::Granted(Grant { fences })),
+                Reply::Denied { refusal, left } => {
+                    let claim = refusal.claim;
+                    let on = attempt.claims().get(claim).ok_or_else(nonsense)?.on();
+                    let holder = refusal.holder.map(|place| holder(on, &place, left));
+                    Ok(Verdict::Denied(Denial { claim, holder, retry_after: Some(left) }))
                 }
                 _ => Err(nonsense()),
             }
@@ -223,31 +229,33 @@ impl Store for SimStore {
 
     fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal> {
         Box::pin(async move {
-            let (on, token, ttl) = only(lease)?;
-            let (reply, sent_at) = self.call(&Request::Renew { on, token, ttl }, None, None).await?;
+            let (reply, sent_at) = self.call(&Request::Renew(asked(lease)?), None, None).await?;
             Ok(if is_yes(&reply)? { Renewal::Extended { sent_at } } else { Renewal::Lost })
         })
     }
 
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
         Box::pin(async move {
-            let (on, token, _) = only(lease)?;
+            let request = Request::Release(asked(lease)?);
             let routes = lease.route().unanswered::<Connection>();
             let (over, mut conclusive) = match routes.as_slice() {
                 [] => (None, true),
                 [(route, _)] if route.is_open() => (Some(route.clone()), true),
                 _ => (None, false),
             };
-            let (reply, _) =
-                self.call(&Request::Release { on, token: token.clone() }, None, over.clone()).await?;
+            let (reply, _) = self.call(&request, None, over.clone()).await?;
             // It may have gone over another one after all: sent again, after the first was cut.
             conclusive &= over.is_none_or(|over| over.is_open());
-            Ok(Release { held: is_yes(&reply)?, conclusive, woken: None })
+            match reply {
+                Reply::Released { held, woken } => Ok(Release { held, conclusive, woken: Some(woken) }),
+                _ => Err(nonsense()),
+            }
         })
     }
 
-    fn wakeups(&self, on: &ClaimKey, _queued: Option<&Token>) -> Wakeups {
+    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
         let (world, client, on) = (self.world.clone(), self.client, on.clone());
+        let queued = queued.cloned();
         let id = world.id();
         let signal = Arc::new(Notify::new());
         let subscription = Subscription { world: Arc::downgrade(&world), id };
@@ -258,7 +266,7 @@ impl Store for SimStore {
             // It may have been given up before it was acknowledged.
             if let Some(signal) = acknowledged.upgrade() {
                 signal.notify_one();
-                world.state().listeners.push(Listener { id, client, on, signal });
+                world.state().listeners.push(Listener { id, client, on, queued, signal });
             }
         });
         Wakeups::new(signal, subscription)

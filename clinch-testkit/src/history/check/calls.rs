@@ -1,0 +1,272 @@
+//! What operations and calls tell, against what was done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::super::index::{COARSE, Hold, Operation, Span, Tenure};
+use super::super::{Answer, Call, Event, Outcome, Role, Tag, Wanted, Wish};
+use super::{Checker, Rule, Violation, shown, violation};
+
+impl Checker<'_> {
+    /// Tries that were denied, with who was named as the holder.
+    fn denied(&self) -> impl Iterator<Item = (u64, &Operation, Span, Option<&Tag>)> {
+        self.operations().filter_map(|(op, operation)| match operation.outcome() {
+            Some(Outcome::Denied { holder }) => Some((op, operation, operation.span()?, holder.as_ref())),
+            _ => None,
+        })
+    }
+
+    // (c)
+    pub(super) fn overdue(&self) -> Vec<Violation> {
+        let limit = self.history.header.call_limit;
+        let mut found = Vec::new();
+        for (op, operation) in self.operations() {
+            let most = match &operation.wish {
+                Wish::Lock(wanted) if wanted.wait.is_zero() => limit * 2,
+                Wish::Lock(wanted) => wanted.wait + limit,
+                Wish::Release { .. } => limit * 2,
+                // The block takes its own time.
+                Wish::Run(_) => self.index.end,
+                Wish::Inspect | Wish::Revoke { .. } => limit,
+            };
+            match operation.span() {
+                Some(span) => {
+                    let stops = self.index.stops_of(operation.client).filter_map(|stop| stop.overlap(span));
+                    let stopped: Duration = stops.map(|stop| stop.to - stop.from).sum();
+                    if span.to - span.from > most + stopped + COARSE {
+                        let (took, most) = ((span.to - span.from).as_millis(), most.as_millis());
+                        let what = format!("#{op} {:?} took {took} ms of at most {most}", operation.wish);
+                        found.push(violation(Rule::Overdue, span.to, what));
+                    }
+                }
+                None => found.push(violation(Rule::Overdue, self.index.end, format!("#{op} never ended"))),
+            }
+        }
+        found
+    }
+
+    // (d)
+    pub(super) fn releases(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        for (op, operation) in self.operations() {
+            let (Wish::Release { token }, Some(span)) = (&operation.wish, operation.span()) else { continue };
+            let gave_back = self.index.steps.iter().any(|(at, step)| {
+                step.call == Call::Release
+                    && step.token == *token
+                    && span.meets(Span { from: *at, to: *at })
+                    && step.touched.iter().all(|touched| {
+                        let mine = |p: &super::super::Placed| p.token == *token && p.role.is_held();
+                        touched.before.iter().any(|p| mine(p) && p.expires > *at)
+                            && !touched.after.iter().any(mine)
+                    })
+            });
+            match operation.outcome() {
+                Some(Outcome::Released(true)) if !gave_back => {
+                    let what = format!("#{op} said that {token} was held, but gave nothing back");
+                    found.push(violation(Rule::FalseRelease, span.to, what));
+                }
+                Some(Outcome::Released(false)) if gave_back && self.quiet() => {
+                    let what = format!("#{op} said that {token} was not held, but gave it back");
+                    found.push(violation(Rule::FalseRelease, span.to, what));
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    // (g)
+    pub(super) fn own_denials(&self) -> Vec<Violation> {
+        let asked: BTreeSet<(u64, &Tag)> = self
+            .events()
+            .filter_map(|(_, event)| match event {
+                Event::Port { op: Some(op), call: Call::Acquire, token, .. } => Some((*op, token)),
+                _ => None,
+            })
+            .collect();
+        let mut found = Vec::new();
+        for (op, operation, span, holder) in self.denied() {
+            let Some((holder, wanted)) = holder.zip(operation.wanted()) else { continue };
+            if (wanted.bare || operation.is_try()) && asked.contains(&(op, holder)) {
+                let what = format!("#{op} was denied by its own attempt {holder}");
+                found.push(violation(Rule::OwnDenial, span.to, what));
+            }
+            // Only a manager knows what its process gave back; and of several holders one may be on its way out.
+            let alone = wanted.claims.iter().all(|(_, role, _)| *role == Role::Exclusive);
+            if wanted.bare || !alone || !operation.is_try() {
+                continue;
+            }
+            let given_back = self.index.holds.iter().any(|hold| {
+                let before = hold.ended_by.is_some_and(|ended| ended < operation.begun_by);
+                if hold.token != *holder || hold.client != operation.client || !before {
+                    return false;
+                }
+                // A lease that was passed on serves another guard now.
+                if self
+                    .index
+                    .holds
+                    .iter()
+                    .any(|next| next.token == hold.token && next.op != hold.op && next.span.meets(span))
+                {
+                    return false;
+                }
+                // What was granted, or renewed, only after it was given back came late over the network: nobody could
+                // have waited for that.
+                let mut there = self.index.tenures_of(hold).filter(|tenure| tenure.span.meets(span));
+                there.all(|tenure| tenure.last_set <= hold.span.to)
+            });
+            if given_back {
+                let what =
+                    format!("#{op} was denied by {holder}, which c{} had given back", operation.client);
+                found.push(violation(Rule::OwnDenial, span.to, what));
+            }
+        }
+        found
+    }
+
+    // (i)
+    pub(super) fn denials(&self) -> Vec<Violation> {
+        let mut last_sent: BTreeMap<u64, Duration> = BTreeMap::new();
+        for (at, event) in self.events() {
+            if let Event::Sent { op: Some(op), call: Call::Acquire, .. } = event {
+                last_sent.insert(*op, at);
+            }
+        }
+        let mut found = Vec::new();
+        for (op, operation, span, _) in self.denied() {
+            let Some(wanted) = operation.wanted() else { continue };
+            let strict = wanted.bare || operation.is_try();
+            if !strict && (!self.quiet() || self.stood_in_line(op, operation, span)) {
+                continue;
+            }
+            // A bare client repeats what the engine told it last.
+            let from = last_sent.get(&op).copied().filter(|_| wanted.bare).unwrap_or(span.from);
+            let call = Span { from, to: span.to };
+            let here = |hold: &Hold| {
+                let same = |(key, ..): &(String, Role, u32)| *key == hold.key;
+                wanted.claims.iter().any(same) && hold.client == operation.client && hold.span.meets(span)
+            };
+            let here = !wanted.bare && self.index.holds.iter().any(here);
+            if !here && !self.taken(wanted, call) {
+                let what = format!("#{op} was denied on {}, which was free all the time", operation.key);
+                found.push(violation(Rule::FalseDenial, span.to, what));
+            }
+        }
+        found
+    }
+
+    /// Whether one of the claims could not be granted at some instant of the span.
+    fn taken(&self, wanted: &Wanted, span: Span) -> bool {
+        wanted.claims.iter().any(|(key, role, of)| {
+            let there =
+                || self.index.tenures.iter().filter(|tenure| tenure.key == *key && tenure.span.meets(span));
+            match role {
+                Role::Shared => {
+                    there().any(|t| matches!(t.role, Role::Exclusive | Role::Heir | Role::Writer))
+                }
+                Role::Permit => {
+                    let at = |at: Duration| {
+                        let then = |t: &&Tenure| t.role.is_held() && t.span.from <= at && at <= t.span.to;
+                        u32::try_from(there().filter(then).count()).is_ok_and(|held| held >= *of)
+                    };
+                    at(span.from) || there().any(|t| t.span.from > span.from && at(t.span.from))
+                }
+                _ => there().any(|t| {
+                    t.role.is_held() || t.role == Role::Heir || (wanted.fair && t.role == Role::Queued)
+                }),
+            }
+        })
+    }
+
+    /// Whether others of this process wanted the same key meanwhile.
+    fn stood_in_line(&self, op: u64, operation: &Operation, span: Span) -> bool {
+        self.operations().any(|(other_op, other)| {
+            other_op != op
+                && other.client == operation.client
+                && other.key == operation.key
+                && other.wanted().is_some()
+                && other.span().is_none_or(|other| other.meets(span))
+        })
+    }
+
+    // (j)
+    pub(super) fn port(&self) -> Vec<Violation> {
+        let mut concluded: BTreeMap<&Tag, Duration> = BTreeMap::new();
+        let mut acquires: BTreeMap<&Tag, Acquires> = BTreeMap::new();
+        for (at, event) in self.events() {
+            match event {
+                Event::Port {
+                    call: Call::Release,
+                    token,
+                    answer: Answer::Release { conclusive: true, .. },
+                    ..
+                } => {
+                    concluded.entry(token).or_insert(at);
+                }
+                Event::Port { call: Call::Acquire, token, answer, .. } => {
+                    let acquires = acquires.entry(token).or_default();
+                    // One that never went out cannot be granted.
+                    acquires.asked += usize::from(std::mem::take(&mut acquires.went_out));
+                    acquires.may_hold |= !matches!(answer, Answer::NotApplied | Answer::No);
+                }
+                Event::Sent { call: Call::Acquire, token, .. } => {
+                    let acquires = acquires.entry(token).or_default();
+                    acquires.sent += 1;
+                    acquires.went_out = true;
+                }
+                _ => {}
+            }
+        }
+        let mut found = Vec::new();
+        for tenure in self.index.tenures.iter().filter(|tenure| tenure.role.is_held()) {
+            if concluded.get(&tenure.token).is_some_and(|at| tenure.span.from > *at) {
+                let what =
+                    format!("{} was granted after a release of it was called conclusive", shown(tenure));
+                found.push(violation(Rule::Port, tenure.span.from, what));
+            }
+            // What a client sends again by itself may be granted after its last copy was denied: nobody knows of it.
+            if acquires
+                .get(&tenure.token)
+                .is_some_and(|acquires| !acquires.may_hold && acquires.sent <= acquires.asked)
+            {
+                let what = format!(
+                    "{} was granted, but its manager was told that nothing was applied",
+                    shown(tenure)
+                );
+                found.push(violation(Rule::Port, tenure.span.from, what));
+            }
+        }
+        found
+    }
+
+    // (k)
+    pub(super) fn panics(&self) -> Vec<Violation> {
+        let panics = self.events().filter_map(|(at, event)| match event {
+            Event::Panicked { client } => {
+                Some(violation(Rule::Panic, at, format!("a task of c{client} panicked")))
+            }
+            _ => None,
+        });
+        panics.collect()
+    }
+}
+
+/// What became of the acquires of one token.
+#[derive(Default)]
+struct Acquires {
+    /// How often the manager asked and it was sent.
+    asked: usize,
+    /// Whether it was sent since the manager was answered last.
+    went_out: bool,
+    /// How often it was sent.
+    sent: usize,
+    /// Whether one may have been applied, by what the manager was told.
+    may_hold: bool,
+}
+
+impl Operation {
+    /// Whether it asks once and does not wait.
+    pub(super) fn is_try(&self) -> bool {
+        matches!(&self.wish, Wish::Lock(wanted) if wanted.wait.is_zero())
+    }
+}

@@ -1,0 +1,215 @@
+//! A process with a manager, and how its operations are written down.
+
+use std::time::Duration;
+
+use clinch::lease::Space;
+use clinch::store::Effect;
+use clinch::{Denied, DeniedBy, Error, Lease, LockGuard, LockManager, LockOptions, Outcome as Answer};
+use tokio::time::sleep;
+
+use super::SHUTDOWN_LIMIT;
+use super::operation::{Journal, Operation};
+use super::seam::{self, Facts};
+use crate::history::{Event, HeldClaim, Outcome, Recorder, Role, Stop, Tag, Wanted, Wish, in_operation};
+
+/// A process: a manager, and how its operations are written down.
+#[derive(Debug, Clone)]
+pub(super) struct Process {
+    pub(super) client: usize,
+    pub(super) manager: LockManager,
+    pub(super) journal: Journal,
+}
+
+/// A belief to hold a key; it ends with this value at the latest.
+pub(super) struct Belief {
+    op: u64,
+    lease: Lease,
+    recorder: Recorder,
+    open: bool,
+}
+
+impl Belief {
+    fn end(&mut self, how: Stop) {
+        if std::mem::replace(&mut self.open, false) {
+            self.recorder.record(Event::Ended { op: self.op, token: self.lease.token().into(), how });
+        }
+    }
+
+    fn probe(&self) {
+        let (token, valid) = (self.lease.token().into(), self.lease.is_valid());
+        self.recorder.record(Event::Probe { op: self.op, token, valid });
+    }
+
+    /// Goes on as long as `time`, or until the lease is lost.
+    pub(super) async fn keep(&mut self, time: Duration) {
+        let lease = self.lease.clone();
+        tokio::select! {
+            biased;
+            _ = lease.lost() => self.end(Stop::Lost),
+            () = sleep(time) => {}
+        }
+        self.probe();
+    }
+}
+
+impl Drop for Belief {
+    fn drop(&mut self) {
+        self.end(Stop::Dropped);
+    }
+}
+
+/// A guard with the belief that comes with it. The belief ends first.
+pub(super) struct Holding {
+    pub(super) belief: Belief,
+    guard: LockGuard,
+}
+
+/// How a lock is asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    pub(super) key: String,
+    pub(super) ttl: Duration,
+    pub(super) wait: Duration,
+    pub(super) retry: Duration,
+    pub(super) renew: Option<Renew>,
+}
+
+/// How a lock is renewed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Renew {
+    pub(super) every: Duration,
+    /// After this it is left to run out.
+    pub(super) up_to: Option<Duration>,
+}
+
+impl Ask {
+    fn options(&self) -> LockOptions {
+        let options = LockOptions::new(self.ttl).wait(self.wait).retry_interval(self.retry);
+        match self.renew {
+            Some(Renew { every, up_to: None }) => options.renew_every(every),
+            Some(Renew { every, up_to: Some(up_to) }) => options.renew_every(every).renew_for(up_to),
+            None => options,
+        }
+    }
+
+    fn wanted(&self) -> Wanted {
+        let claims = vec![(key_of(&self.key), Role::Exclusive, 1)];
+        Wanted { claims, wait: self.wait, fair: false, bare: false }
+    }
+}
+
+/// A business key as the history knows it: with its space.
+fn key_of(key: &str) -> String {
+    format!("{}:{key}", Space::Lock.word())
+}
+
+impl Process {
+    fn begin(&self, key: &str, wish: Wish) -> Operation {
+        self.journal.begin(self.client, &key_of(key), wish)
+    }
+
+    fn believe(&self, op: u64, ask: &Ask, lease: Lease, facts: Facts) -> Belief {
+        let claim =
+            HeldClaim { key: key_of(&ask.key), role: Role::Exclusive, ttl: ask.ttl, fence: facts.fence };
+        self.journal.record(Event::Held {
+            op,
+            client: self.client,
+            token: lease.token().into(),
+            claims: vec![claim],
+            degraded: facts.degraded,
+        });
+        Belief { op, lease, recorder: self.journal.recorder.clone(), open: true }
+    }
+
+    pub(super) async fn acquire(&self, ask: &Ask) -> Option<Holding> {
+        let operation = self.begin(&ask.key, Wish::Lock(ask.wanted()));
+        let op = operation.op;
+        match in_operation(op, self.manager.attempt(ask.key.as_str(), ask.options())).await {
+            Ok(Answer::Acquired(guard)) => {
+                let belief = self.believe(op, ask, guard.lease(), seam::of_guard(&guard));
+                operation.complete(Outcome::Granted(guard.token().into()));
+                Some(Holding { belief, guard })
+            }
+            Ok(Answer::DeniedByLock(denied)) => {
+                operation.complete(denial(&denied));
+                None
+            }
+            Ok(Answer::EngineFailed(error)) | Err(error) => {
+                operation.complete(failure(&error));
+                None
+            }
+            // There is no other outcome yet.
+            Ok(_) => None,
+        }
+    }
+
+    pub(super) async fn run_under(&self, ask: &Ask, time: Duration) {
+        let operation = self.begin(&ask.key, Wish::Run(ask.wanted()));
+        let op = operation.op;
+        let block = async |lease: Lease| {
+            let facts = seam::of_lease(&lease);
+            let mut belief = self.believe(op, ask, lease, facts);
+            belief.keep(time).await;
+            belief.end(Stop::Done);
+        };
+        let result = in_operation(op, self.manager.with_lock(ask.key.as_str(), ask.options(), block)).await;
+        operation.complete(match result {
+            Ok(()) => Outcome::Ran,
+            Err(Error::LockNotAcquired { denied, .. }) => denial(&denied),
+            Err(error) => failure(&error),
+        });
+    }
+
+    pub(super) async fn release(&self, key: &str, holding: Holding) {
+        let Holding { mut belief, guard } = holding;
+        let token: Tag = guard.token().into();
+        let operation = self.begin(key, Wish::Release { token });
+        belief.end(Stop::Released);
+        match in_operation(operation.op, guard.release()).await {
+            Ok(held) => operation.complete(Outcome::Released(held)),
+            Err(error) => operation.complete(failure(&error)),
+        }
+    }
+
+    /// Looks who holds the key, and ends that lease by force if `by_force`.
+    pub(super) async fn look(&self, key: &str, by_force: bool) {
+        let operation = self.begin(key, Wish::Inspect);
+        let holder = match in_operation(operation.op, self.manager.inspect(key)).await {
+            Ok(holders) => {
+                let holder = holders.into_iter().next();
+                operation.complete(Outcome::Seen(holder.as_ref().map(|holder| holder.token().into())));
+                holder
+            }
+            Err(error) => return operation.complete(failure(&error)),
+        };
+        let Some(holder) = holder.filter(|_| by_force) else { return };
+        // People take their time.
+        sleep(Duration::from_millis(20)).await;
+        let operation = self.begin(key, Wish::Revoke { token: holder.token().into() });
+        match in_operation(operation.op, self.manager.force_release(&holder)).await {
+            Ok(revoked) => operation.complete(Outcome::Revoked(revoked)),
+            Err(error) => operation.complete(failure(&error)),
+        }
+    }
+
+    pub(super) async fn shut_down(&self) {
+        let left = self.manager.shutdown(SHUTDOWN_LIMIT).await;
+        let (unreleased, guards) = (left.unreleased, left.guards);
+        self.journal.record(Event::Shutdown { client: self.client, unreleased, guards });
+    }
+}
+
+fn denial(denied: &Denied) -> Outcome {
+    match denied.cause {
+        DeniedBy::TooLate => Outcome::TooLate,
+        _ => Outcome::Denied { holder: denied.holder.as_ref().map(|holder| holder.token().into()) },
+    }
+}
+
+fn failure(error: &Error) -> Outcome {
+    match error {
+        Error::ShutDown { .. } => Outcome::ShutDown,
+        Error::Engine { cause: source, .. } if source.effect() == Effect::Unknown => Outcome::Unknown,
+        _ => Outcome::Failed,
+    }
+}
