@@ -37,7 +37,7 @@ impl Broken {
             }
             Fault::PermitsWithoutEnd => mode = unlimited(mode),
             Fault::PermitsByTheFirstLimit if unlimited(mode) != mode => {
-                mode = *self.beside().limits.entry(on.clone()).or_insert(mode)
+                mode = *self.beside().limits.entry(on.clone()).or_insert(mode);
             }
             _ => {}
         }
