@@ -1,5 +1,6 @@
 //! What the tests share: connections, keys that are new every time, and short ways to say what an answer must be.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 use super::{Failure, Harness, Pace};
 use crate::key::Key;
 use crate::lease::{Attempt, Claim, ClaimKey, Holder, Token};
-use crate::store::{Cursor, Denial, Effect, ErrorKind, Grant, Renewal, Store, StoreError, Verdict};
+use crate::store::{Cursor, Denial, Effect, ErrorKind, Grant, Renewal, Store, StoreError, Verdict, Wakeups};
 
 /// The TTL of leases that do not expire while a test runs, and the time after which nothing is left of it.
 pub(super) const LONG: Duration = Duration::from_secs(30);
@@ -75,6 +76,39 @@ impl<'h> Case<'h> {
     pub(super) fn several(&self, names: &[&str], ttl: Duration) -> Result<Attempt, Failure> {
         let claims: Result<_, _> = names.iter().map(|name| self.claim(name, ttl)).collect();
         Ok(Attempt::new(token(), claims?)?)
+    }
+
+    /// A new attempt for one of `of` permits on the key of this name.
+    pub(super) fn permit(&self, name: &str, of: u32, ttl: Duration) -> Result<Attempt, Failure> {
+        let of = NonZeroU32::new(of).unwrap_or(NonZeroU32::MIN);
+        Ok(Attempt::one(token(), Claim::permit(self.key(name)?, of, ttl)))
+    }
+
+    /// A new attempt for a shared claim on the key of this name.
+    pub(super) fn shared(&self, name: &str, ttl: Duration) -> Result<Attempt, Failure> {
+        Ok(Attempt::one(token(), Claim::shared(self.key(name)?, ttl)))
+    }
+
+    /// A stream that has fired for the first time: from here on nothing is missed.
+    pub(super) async fn subscribed(
+        &self,
+        store: &Arc<dyn Store>,
+        on: &ClaimKey,
+        queued: Option<&Token>,
+    ) -> Result<Wakeups, Failure> {
+        let mut wakeups = store.wakeups(on, queued);
+        self.awaited("the firing after the subscription", wakeups.next()).await?;
+        Ok(wakeups)
+    }
+
+    /// Whether a holder has the time left that a lease of this TTL, granted at `sent` or later, has now.
+    #[track_caller]
+    pub(super) fn has_left(&self, holder: &Holder, ttl: Duration, sent: Instant) -> Result<(), Failure> {
+        let (left, least, most) = (remaining(holder)?, self.at_least(ttl, sent), ttl + self.pace.lag);
+        if (least..=most).contains(&left) {
+            return Ok(());
+        }
+        Err(Failure::new(format!("{} has {left:?} left, not {least:?} to {most:?}", holder.on())))
     }
 
     pub(super) async fn advance(&self, time: Duration) {
@@ -215,6 +249,17 @@ pub(super) fn held_by(holders: Vec<Holder>, token: &Token) -> Result<Holder, Fai
             Err(Failure::new(format!("{} holders, where {token:?} is the only one", holders.len())))
         }
     }
+}
+
+/// Exactly these holders, in whatever order.
+#[track_caller]
+pub(super) fn held_by_all(holders: &[Holder], leases: &[&Attempt]) -> Result<(), Failure> {
+    let shown = leases.iter().all(|lease| holders.iter().any(|holder| holder.token() == lease.token()));
+    if shown && holders.len() == leases.len() {
+        return Ok(());
+    }
+    let shown: Vec<_> = holders.iter().map(|holder| (holder.token(), holder.remaining())).collect();
+    Err(Failure::new(format!("the holders are {shown:?}, where {} others had to be shown", leases.len())))
 }
 
 #[track_caller]

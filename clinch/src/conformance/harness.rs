@@ -21,7 +21,7 @@ pub trait Harness: Send + Sync {
     fn connect(&self) -> StoreFuture<'_, Arc<dyn Store>>;
 
     /// Puts `value` on the key the way another client's plain lock does (`SET key value NX PX ttl`), or without expiry.
-    /// The value is not a token that Clinch made.
+    /// The value is not a token that Clinch made. On a key that is taken it does nothing, and that is no error.
     ///
     /// The default cannot; the promises in the group `foreign` are skipped then. A harness may be able to do
     /// one with an expiry and none without.

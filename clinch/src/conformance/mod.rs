@@ -47,13 +47,17 @@
 //! capability is a file, and a [`Need`].
 
 mod acquire;
+mod batches;
 mod case;
 mod connection;
 mod expiry;
+mod fair;
+mod fences;
 mod foreign;
 mod harness;
 mod inspect;
 mod list;
+mod permits;
 mod promise;
 mod refusal;
 mod release;
@@ -61,6 +65,7 @@ mod renew;
 mod report;
 mod revoke;
 mod several;
+mod shared;
 mod wakeups;
 
 pub use harness::{Harness, Pace, Staged};

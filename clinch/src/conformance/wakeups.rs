@@ -1,18 +1,8 @@
 //! [`Capabilities::wakeups`](crate::store::Capabilities::wakeups): waiters are woken by push.
 
-use std::sync::Arc;
-
 use super::case::{Case, LONG, ensure, granted, on, token};
 use super::{Failure, Harness};
-use crate::lease::{Attempt, Claim, ClaimKey};
-use crate::store::{Store, Wakeups};
-
-/// A stream that has fired for the first time: from here on nothing is missed.
-async fn subscribed(case: &Case<'_>, store: &Arc<dyn Store>, on: &ClaimKey) -> Result<Wakeups, Failure> {
-    let mut wakeups = store.wakeups(on, None);
-    case.awaited("the firing after the subscription", wakeups.next()).await?;
-    Ok(wakeups)
-}
+use crate::lease::{Attempt, Claim};
 
 /// A stream fires once after it was subscribed, whether the key is held or free: the waiter looks again, and a release
 /// between its first look and its subscription is not missed.
@@ -20,8 +10,8 @@ pub(super) async fn a_stream_fires_once_it_is_subscribed(harness: &dyn Harness) 
     let case = Case::new(harness).await?;
     let lease = case.attempt("held", LONG)?;
     granted(case.other.acquire(&lease).await?)?;
-    subscribed(&case, &case.store, on(&lease)).await?;
-    subscribed(&case, &case.store, on(&case.attempt("free", LONG)?)).await?;
+    case.subscribed(&case.store, on(&lease), None).await?;
+    case.subscribed(&case.store, on(&case.attempt("free", LONG)?), None).await?;
     case.other.release(&lease).await?;
     Ok(())
 }
@@ -32,7 +22,7 @@ pub(super) async fn a_release_fires(harness: &dyn Harness) -> Result<(), Failure
     let lease = case.attempt("lease", LONG)?;
     for store in [&case.other, &case.store] {
         granted(case.store.acquire(&lease).await?)?;
-        let mut wakeups = subscribed(&case, store, on(&lease)).await?;
+        let mut wakeups = case.subscribed(store, on(&lease), None).await?;
         ensure!(case.store.release(&lease).await?.held, "the lease was not held any more");
         case.awaited("the firing after a release", wakeups.next()).await?;
     }
@@ -45,7 +35,7 @@ pub(super) async fn a_revocation_fires(harness: &dyn Harness) -> Result<(), Fail
     let lease = case.attempt("lease", LONG)?;
     for store in [&case.other, &case.store] {
         granted(case.store.acquire(&lease).await?)?;
-        let mut wakeups = subscribed(&case, store, on(&lease)).await?;
+        let mut wakeups = case.subscribed(store, on(&lease), None).await?;
         ensure!(case.store.revoke(on(&lease), lease.token()).await?, "the lease was not held any more");
         case.awaited("the firing after a revocation", wakeups.next()).await?;
     }
@@ -59,7 +49,7 @@ pub(super) async fn a_release_of_several_claims_fires_for_each(harness: &dyn Har
     granted(case.store.acquire(&lease).await?)?;
     let mut streams = Vec::new();
     for claim in lease.claims() {
-        streams.push(subscribed(&case, &case.other, claim.on()).await?);
+        streams.push(case.subscribed(&case.other, claim.on(), None).await?);
     }
     ensure!(case.store.release(&lease).await?.held, "the lease was not held any more");
     for wakeups in &mut streams {
@@ -73,7 +63,7 @@ pub(super) async fn a_firing_waits_for_its_listener(harness: &dyn Harness) -> Re
     let case = Case::new(harness).await?;
     let lease = case.attempt("lease", LONG)?;
     granted(case.store.acquire(&lease).await?)?;
-    let mut wakeups = subscribed(&case, &case.other, on(&lease)).await?;
+    let mut wakeups = case.subscribed(&case.other, on(&lease), None).await?;
     ensure!(case.store.release(&lease).await?.held, "the lease was not held any more");
     case.advance(case.pace.quiet).await;
     case.awaited("a firing from before it was waited for", wakeups.next()).await
@@ -86,7 +76,7 @@ pub(super) async fn every_stream_of_a_key_fires(harness: &dyn Harness) -> Result
     granted(case.store.acquire(&lease).await?)?;
     let mut streams = Vec::new();
     for store in [&case.other, &case.other, &case.other, &case.store] {
-        streams.push(subscribed(&case, store, on(&lease)).await?);
+        streams.push(case.subscribed(store, on(&lease), None).await?);
     }
     drop(streams.remove(1));
     // Time for a store to end the whole subscription by mistake.
@@ -104,7 +94,7 @@ pub(super) async fn other_keys_do_not_fire(harness: &dyn Harness) -> Result<(), 
     let case = Case::new(harness).await?;
     for round in 0..3 {
         let name = format!("waited for {round}");
-        let mut wakeups = subscribed(&case, &case.store, on(&case.attempt(&name, LONG)?)).await?;
+        let mut wakeups = case.subscribed(&case.store, on(&case.attempt(&name, LONG)?), None).await?;
         let others = [
             case.attempt(&format!("{name}0"), LONG)?,
             Attempt::one(token(), Claim::duplicate(case.key(&name)?, LONG)),

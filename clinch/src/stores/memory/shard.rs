@@ -58,9 +58,14 @@ impl Shard {
         swept
     }
 
+    /// How much of the store's bound is in here.
+    pub(super) fn size(&self) -> usize {
+        self.entries.values().map(Entry::size).sum()
+    }
+
     /// Removes everything and says how much that was.
     pub(super) fn clear(&mut self) -> usize {
-        let forgotten = self.entries.values().map(Entry::size).sum();
+        let forgotten = self.size();
         self.entries.clear();
         forgotten
     }

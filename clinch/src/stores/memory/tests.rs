@@ -5,11 +5,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
 use super::*;
 use crate::key::Key;
-use crate::lease::{Claim, Fence, Patience};
+use crate::lease::{Claim, Fence, Mode, Patience};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -218,4 +220,67 @@ async fn a_floor_beyond_all_numbers_does_not_overflow() {
     let store = MemoryStore::new();
     let fenced = Attempt::one(token("a"), Claim::exclusive(key(), TTL).fenced(Fence::new(u64::MAX)));
     assert_eq!(granted(&store, &fenced).await, [Some(Fence::new(u64::MAX))]);
+}
+
+/// One of the attempts that few names on few keys can make.
+fn any_attempt(rng: &mut StdRng) -> Attempt {
+    let name = format!("t{}", rng.random_range(0..8));
+    let ms = |rng: &mut StdRng| Duration::from_millis(rng.random_range(1..400));
+    let claim = |rng: &mut StdRng, key: &str| {
+        let (key, ttl) = (Key::new(key).unwrap(), ms(rng));
+        match rng.random_range(0..5) {
+            0 => Claim::shared(key, ttl),
+            1 => Claim::permit(key, NonZeroU32::new(rng.random_range(1..4)).unwrap(), ttl),
+            2 => Claim::duplicate(key, ttl),
+            3 => Claim::exclusive(key, ttl).fenced(Fence::new(0)),
+            _ => Claim::exclusive(key, ttl),
+        }
+    };
+    let keys = ["a", "b", "c"];
+    let patience = match rng.random_range(0..4) {
+        0 => Patience::Wait { until: Instant::now() + ms(rng), again_within: ms(rng) },
+        1 => Patience::Queue { until: Instant::now() + ms(rng), confirm: ms(rng) },
+        2 => Patience::Queue { until: Instant::now(), confirm: ms(rng) },
+        _ => Patience::Try,
+    };
+    if let Patience::Queue { .. } = patience {
+        let key = Key::new(keys[rng.random_range(0..keys.len())]).unwrap();
+        return Attempt::one(token(&name), Claim::exclusive(key, ms(rng))).with_patience(patience);
+    }
+    let first = rng.random_range(0..keys.len());
+    let claims = keys[first..].iter().map(|key| claim(rng, key)).collect();
+    Attempt::new(token(&name), claims).unwrap().with_patience(patience)
+}
+
+/// Whatever is done in whatever order: what is counted is what is there, no place is given twice, and time clears all.
+#[tokio::test(start_paused = true)]
+async fn nothing_that_is_done_breaks_the_books() {
+    for seed in 0..40 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let store = MemoryStore::new().with_max_leases(12);
+        for step in 0..600 {
+            let attempt = any_attempt(&mut rng);
+            match rng.random_range(0..10) {
+                0..=5 => drop(store.acquire(&attempt).await),
+                6 | 7 => drop(store.release(&attempt).await.unwrap()),
+                8 => drop(store.renew(&attempt).await.unwrap()),
+                _ => drop(store.revoke(attempt.claims()[0].on(), attempt.token()).await.unwrap()),
+            }
+            if rng.random_range(0..4) == 0 {
+                tokio::time::sleep(Duration::from_millis(rng.random_range(1..200))).await;
+            }
+            let there: usize = store.shared.shards.iter().map(|shard| locked(shard).size()).sum();
+            assert_eq!(store.len(), there, "seed {seed}, step {step}, {attempt:?}");
+            assert!(there <= 12, "seed {seed}, step {step}: {there} in memory");
+            for claim in attempt.claims() {
+                let holders = store.inspect(claim.on()).await.unwrap();
+                let alone = holders.iter().filter(|holder| holder.mode() == Mode::Exclusive).count();
+                assert!(alone == 0 || holders.len() == 1, "seed {seed}, step {step}: {holders:?}");
+                let permits = holders.iter().filter(|h| matches!(h.mode(), Mode::Permit { .. })).count();
+                assert!(permits <= 3, "seed {seed}, step {step}: {holders:?}");
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_empty(&store);
+    }
 }
