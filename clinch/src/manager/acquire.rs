@@ -154,6 +154,9 @@ impl Core {
                     return Reply::denied(local_denial(&held, 0, claim.on()), plan);
                 }
                 Entry::Releasing(held) => {
+                    if let Some(error) = self.not_asked() {
+                        return Reply::Failed(error, None);
+                    }
                     if timeout_at(limit, held.over()).await.is_err() {
                         return Reply::Failed(no_answer(OWN_RELEASE), None);
                     }
@@ -169,12 +172,27 @@ impl Core {
     pub(super) async fn let_out(&self, plan: &Plan, limit: Instant) -> Result<(), StoreError> {
         for claim in plan.claims.iter().filter(|claim| claim.mode() != Mode::Exclusive) {
             for held in self.lines.releasing(claim.on()) {
+                if let Some(error) = self.not_asked() {
+                    return Err(error);
+                }
                 if timeout_at(limit, held.over()).await.is_err() {
                     return Err(no_answer(OWN_RELEASE));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Why the engine is not asked now, if it is not: then its answer to a release is not worth waiting for either.
+    pub(super) fn not_asked(&self) -> Option<StoreError> {
+        self.breaker.admit().err()
+    }
+
+    /// Whether somebody who waits for this process's own release goes on without the engine instead.
+    pub(super) fn goes_on_without(&self, held: &Held, plan: &Plan) -> Option<StoreError> {
+        let waits_in_vain =
+            self.strategy(plan) == Strategy::Proceed && held.standing() == Standing::Releasing;
+        if waits_in_vain { self.not_asked() } else { None }
     }
 
     /// Shares a call that is asked after this moment.
@@ -207,6 +225,11 @@ impl Core {
                 return Reply::ShutDown;
             }
             let turn = seat.turn();
+            if let HeadTurn::Local(held) = &turn
+                && let Some(error) = self.goes_on_without(held, plan)
+            {
+                return Reply::Failed(error, None);
+            }
             let until = match &turn {
                 HeadTurn::Local(held) if last.is_none() && held.standing() == Standing::Releasing => grace,
                 _ => deadline,
@@ -219,7 +242,7 @@ impl Core {
                     HeadTurn::Local(held) => tokio::select! {
                         biased;
                         () = seat.called() => {}
-                        () = self.out_of_the_way(&held) => {}
+                        () = self.out_of_the_way(&held, plan) => {}
                     },
                     HeadTurn::Ask(role) => return Event::Ask(role),
                     HeadTurn::Passed(held, pass) => return Event::Passed(held, pass),
@@ -269,15 +292,23 @@ impl Core {
         }
     }
 
-    /// Waits until the lease of this process no longer stands in the way, or until it should be looked up.
-    pub(super) async fn out_of_the_way(&self, held: &Arc<Held>) {
+    /// Waits until the lease of this process no longer stands in the way, or until it should be looked at again.
+    pub(super) async fn out_of_the_way(&self, held: &Arc<Held>, plan: &Plan) {
         let heard = &self.background.heard;
         let since = heard.since();
         heard.watch(held);
+        // Who would go on without the engine looks now and then whether it must.
+        let looks = async {
+            match self.strategy(plan) {
+                Strategy::Proceed => sleep(plan.poll_every()).await,
+                _ => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = held.over() => {}
             () = heard.begun_after(since) => {}
+            () = looks => {}
         }
     }
 
@@ -336,9 +367,12 @@ impl Core {
     fn in_the_end(&self, last: Last, only_release: bool, plan: &Plan) -> Reply {
         match last.reply() {
             Some(reply) => reply,
-            // The key may well be free: only the answer to this process's own release is missing.
-            None if only_release => Reply::Failed(no_answer(OWN_RELEASE), None),
-            None => Reply::denied(self.lines.denial(&plan.claims[0]), plan),
+            None => match self.lines.in_the_way(&plan.claims) {
+                // The key may well be free: only the answer to this process's own release is missing.
+                _ if only_release => Reply::Failed(no_answer(OWN_RELEASE), None),
+                Some((_, _, Standing::Releasing)) => Reply::Failed(no_answer(OWN_RELEASE), None),
+                _ => Reply::denied(self.lines.denial(&plan.claims[0]), plan),
+            },
         }
     }
 

@@ -36,6 +36,11 @@ impl Core {
             if let Some((claim, held, standing)) = alone.in_the_way() {
                 let denial = || Reply::denied(local_denial(&held, claim, plan.claims[claim].on()), plan);
                 let leaving = standing == Standing::Releasing;
+                let in_vain =
+                    if tries && leaving { self.not_asked() } else { self.goes_on_without(&held, plan) };
+                if let Some(error) = in_vain {
+                    return Reply::Failed(error, None);
+                }
                 if tries && !leaving {
                     self.background.heard.watch(&held);
                     return denial();
@@ -43,7 +48,7 @@ impl Core {
                 let until = if leaving && last.is_none() { grace } else { deadline };
                 tokio::select! {
                     biased;
-                    () = self.out_of_the_way(&held) => continue,
+                    () = self.out_of_the_way(&held, plan) => continue,
                     () = self.closing.closed() => return Reply::ShutDown,
                     () = sleep_until(until) => {}
                 }

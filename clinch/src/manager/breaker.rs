@@ -109,7 +109,8 @@ impl Breaker {
         let ill = silent && (often || error.kind() == ErrorKind::Timeout);
         if ill && state.open.is_none() {
             let now = Instant::now();
-            state.open = Some(Open { since: now, cause: error.clone(), next_probe: now + PROBE_EVERY });
+            // The first ping goes out at once: perhaps only a connection was ill.
+            state.open = Some(Open { since: now, cause: error.clone(), next_probe: now });
             self.open.store(true, Ordering::Release);
             drop(state);
             tracing::warn!(%error, "the engine does not answer; acquires fail at once until it does");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clinch::store::Cursor;
 use clinch::{Holder, LockGuard, LockManager, LockOptions};
 use clinch_testkit::proxy::{Action, Command, FaultProxy, Rule};
-use clinch_testkit::server::RedisServer;
+use clinch_testkit::server::{RedisServer, Reply};
 
 /// Long enough for anything that happens at all, on a busy machine too.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -79,6 +79,14 @@ impl Bench {
 
     pub(crate) fn value(&self, key: &str) -> Option<String> {
         self.server.get(&format!("clinch:lock:{key}"))
+    }
+
+    /// How many keys under the prefix are left in the server, of whatever kind.
+    pub(crate) fn keys_left(&self) -> usize {
+        match self.server.command(&["KEYS", "clinch:*"]) {
+            Reply::Array(keys) => keys.len(),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Waits until the key is free, by watching the server.

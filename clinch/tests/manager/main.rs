@@ -15,13 +15,22 @@
 mod common;
 
 mod bad_input;
+mod cancelling;
 mod connections;
 mod drops;
+mod fair;
 mod faults;
+mod fences;
 mod hardening;
 mod hardening_redis;
 mod hardening_runtimes;
+mod limits;
 mod locks;
+mod passes;
 mod renewal;
+mod scopes;
 mod server_faults;
+mod several;
+mod shared;
+mod strategies;
 mod waiting;

@@ -1,0 +1,114 @@
+//! The fair queue across processes.
+
+use std::time::Duration;
+
+use clinch::{Error, LockManager, LockOptions, Outcome};
+use tokio::time::{Instant, timeout};
+
+use crate::common::{Bench, LONG, TTL, eventually, poll_once, take};
+
+fn fair() -> LockOptions {
+    LockOptions::new(TTL).wait(LONG).retry_interval(Duration::from_millis(20)).fair()
+}
+
+async fn queued(bench: &Bench, count: i64) {
+    let key = "clinch:queue:{clinch:lock:k}";
+    eventually("it stands in the queue", || bench.server.command(&["ZCARD", key]).int() == Some(count)).await;
+}
+
+/// Proves: B7
+/// First come first served over managers and inside them, in the order in which the engine heard of them.
+#[tokio::test]
+async fn first_come_first_served_over_managers() {
+    let bench = Bench::start().await;
+    let managers = [bench.outsider().await, bench.outsider().await, bench.outsider().await];
+    let holder = managers[0].lock("k", fair()).await.unwrap();
+    let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for i in 0..12 {
+        let (manager, order) = (managers[i % 3].clone(), order.clone());
+        tasks.push(tokio::spawn(async move {
+            let guard = manager.lock("k", fair()).await.unwrap();
+            order.lock().unwrap().push(i);
+            guard.release().await.unwrap();
+        }));
+        queued(&bench, i64::try_from(i + 1).unwrap()).await;
+    }
+    // A try overtakes nobody.
+    assert!(managers[1].try_lock("k", fair().wait(Duration::ZERO)).await.unwrap().is_none());
+    drop(holder);
+    for task in tasks {
+        timeout(LONG, task).await.unwrap().unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..12).collect::<Vec<_>>());
+    eventually("nothing is left", || bench.keys_left() == 0).await;
+}
+
+/// Proves: B7, B4
+/// A waiter that is dropped or whose time is over leaves the queue; the others move up at once.
+#[tokio::test]
+async fn whoever_leaves_the_queue_delays_nobody() {
+    let bench = Bench::start().await;
+    let (one, two) = (bench.outsider().await, bench.outsider().await);
+    let holder = one.lock("k", fair()).await.unwrap();
+    let mut dropped = Box::pin(one.lock("k", fair()));
+    assert!(poll_once(dropped.as_mut()).await.is_pending());
+    timeout(Duration::from_millis(50), dropped.as_mut()).await.unwrap_err();
+    let mut impatient = Box::pin(two.lock("k", fair().wait(Duration::from_millis(100))));
+    timeout(Duration::from_millis(50), impatient.as_mut()).await.unwrap_err();
+    queued(&bench, 2).await;
+    drop(dropped);
+    assert!(matches!(impatient.await, Err(Error::LockNotAcquired { .. })));
+    queued(&bench, 0).await;
+    let mut last = Box::pin(two.lock("k", fair()));
+    timeout(Duration::from_millis(50), last.as_mut()).await.unwrap_err();
+    drop(holder);
+    assert!(timeout(LONG, last).await.unwrap().unwrap().release().await.unwrap());
+}
+
+/// Proves: B7
+/// A waiter that dies in the queue delays the next one by the confirmation time, not by a TTL.
+#[tokio::test]
+async fn a_dead_waiter_costs_the_confirmation_time() {
+    let bench = Bench::start().await;
+    let (one, two) = (bench.outsider().await, bench.outsider().await);
+    let confirm = Duration::from_millis(300);
+    let options = || fair().fair_within(confirm);
+    let holder = one.lock("k", options()).await.unwrap();
+    let mut dead = Box::pin(one.lock("k", options()));
+    timeout(Duration::from_millis(50), dead.as_mut()).await.unwrap_err();
+    std::mem::forget(dead);
+    let mut next = Box::pin(two.lock("k", options()));
+    timeout(Duration::from_millis(50), next.as_mut()).await.unwrap_err();
+    queued(&bench, 2).await;
+    let began = Instant::now();
+    holder.release().await.unwrap();
+    let guard = timeout(LONG, next).await.unwrap().unwrap();
+    println!(
+        "a dead head of the queue cost {:?} (confirmation time {confirm:?}, TTL {TTL:?})",
+        began.elapsed()
+    );
+    assert!(began.elapsed() < TTL / 4 && began.elapsed() >= confirm / 2);
+    assert!(guard.remaining() > TTL / 2, "and the next one has its full TTL");
+}
+
+/// Proves: B7
+/// The memory engine keeps the same order, and a fair lock is an ordinary one where nobody waits.
+#[tokio::test]
+async fn fair_on_memory() {
+    let locks = LockManager::memory();
+    let holder = locks.lock("k", fair()).await.unwrap();
+    assert!(matches!(
+        locks.attempt("k", fair().wait(Duration::ZERO)).await.unwrap(),
+        Outcome::DeniedByLock(_)
+    ));
+    let mut waiters: Vec<_> = (0..5).map(|_| Box::pin(locks.lock("k", fair()))).collect();
+    for waiter in &mut waiters {
+        assert!(poll_once(waiter.as_mut()).await.is_pending());
+    }
+    drop(holder);
+    for waiter in waiters {
+        drop(timeout(LONG, waiter).await.unwrap().unwrap());
+    }
+    drop(take(&locks, "k").await);
+}
