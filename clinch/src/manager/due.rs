@@ -54,14 +54,15 @@ impl<T> DueQueue<T> {
 
     /// The first one, if it is due.
     pub(super) fn pop_due(&self) -> Option<T> {
-        self.pop_due_with(|_| Duration::ZERO)
+        self.pop_due_with(|_| Some(Duration::ZERO))
     }
 
-    /// The first one, if it is due, or will be within what `early` says of it.
-    pub(super) fn pop_due_with(&self, early: impl FnOnce(&T) -> Duration) -> Option<T> {
+    /// The first one, if it is due, or will be within what `early` says of it; not if that says nothing.
+    pub(super) fn pop_due_with(&self, early: impl FnOnce(&T) -> Option<Duration>) -> Option<T> {
         let mut inner = self.inner();
         let first = inner.items.first_entry()?;
-        (first.key().0 <= Instant::now() + early(first.get())).then(|| first.remove())
+        let early = early(first.get())?;
+        (first.key().0 <= Instant::now() + early).then(|| first.remove())
     }
 
     pub(super) fn is_empty(&self) -> bool {

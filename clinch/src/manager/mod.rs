@@ -333,12 +333,20 @@ impl LockManager {
                 ("reentrant", options.reentrant),
             ] {
                 if asked {
-                    return Err(Error::option(field, &true, "a group is tried once, each key for itself"));
+                    return Err(Error::option(
+                        field,
+                        &true,
+                        "accepted are locks that are tried once, each for itself",
+                    ));
                 }
             }
             let plan = self.plan(vec![key.into_key()?], options)?;
             if plans.iter().any(|earlier| earlier.claims[0].on() == plan.claims[0].on()) {
-                return Err(Error::option("group", plan.key(), "the same key twice in one group"));
+                return Err(Error::option(
+                    "group",
+                    plan.key(),
+                    "the same key twice in one group; accepted are different ones",
+                ));
             }
             plans.push(plan);
         }

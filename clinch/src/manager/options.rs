@@ -303,15 +303,11 @@ impl LockOptions {
     /// Checks what cannot go together.
     fn check_kind(&self) -> Result<(), Error> {
         if self.fenced && self.shared {
-            return Err(Error::option(
-                "fenced",
-                &true,
-                "only an exclusive lock has a fence, not a `shared` one",
-            ));
+            return Err(Error::option("fenced", &true, "accepted is an exclusive lock, not a `shared` one"));
         }
         let Some(confirm) = self.fair else { return Ok(()) };
         if self.shared || !self.limits.is_empty() {
-            let accepted = "only an exclusive lock without a limit has a fair queue";
+            let accepted = "accepted is an exclusive lock without a limit";
             return Err(Error::option("fair", &true, accepted));
         }
         if !(Self::MIN_TTL..=LONGEST_CONFIRM).contains(&confirm) {

@@ -38,10 +38,10 @@ impl Plan {
     ) -> Result<Self, Error> {
         let options = options.checked(max_ttl)?;
         if keys.is_empty() {
-            return Err(Error::option("keys", &0, "at least one is needed"));
+            return Err(Error::option("keys", &0, "accepted is at least one"));
         }
         if options.fair.is_some() && keys.len() > 1 {
-            return Err(Error::option("fair", &true, "only a lock on a single key has a fair queue"));
+            return Err(Error::option("fair", &true, "accepted is a lock on a single key"));
         }
         let lock = if options.shared { Claim::shared } else { Claim::exclusive };
         let mut claims: Vec<_> = keys.into_iter().map(|key| lock(key, options.ttl)).collect();
@@ -69,7 +69,7 @@ impl Plan {
             ("limited_by", !options.limits.is_empty()),
         ] {
             if asked {
-                return Err(Error::option(field, &true, "a permit has no such option; it is for locks"));
+                return Err(Error::option(field, &true, "accepted is a lock, not a permit"));
             }
         }
         let claims = vec![Claim::permit(limit.key().clone(), limit.of(), options.ttl)];
@@ -83,19 +83,40 @@ impl Plan {
         }
         for (place, claim) in claims.iter().enumerate() {
             if claims[..place].iter().any(|earlier| earlier.on() == claim.on()) {
-                return Err(Error::option("keys", claim.on(), "the same key twice in one attempt"));
+                let accepted = "the same key twice in one attempt; accepted are different ones";
+                return Err(Error::option("keys", claim.on(), accepted));
             }
         }
         let wants = |mode: fn(Mode) -> bool| claims.iter().any(|claim| mode(claim.mode()));
-        for (field, asked, can) in [
-            ("shared", options.shared, can.shared),
-            ("fenced", options.fenced, can.fences),
-            ("fair", options.fair.is_some(), can.fair),
-            ("limit", wants(|mode| matches!(mode, Mode::Permit { .. })), can.permits),
-            ("keys", claims.len() > 1, can.several),
+        for (field, asked, can, accepted) in [
+            (
+                "shared",
+                options.shared,
+                can.shared,
+                "this engine has no shared locks; accepted are exclusive ones",
+            ),
+            (
+                "fenced",
+                options.fenced,
+                can.fences,
+                "this engine gives no fences; accepted are locks without one",
+            ),
+            (
+                "fair",
+                options.fair.is_some(),
+                can.fair,
+                "this engine keeps no queue; accepted are locks without one",
+            ),
+            (
+                "limit",
+                wants(|mode| matches!(mode, Mode::Permit { .. })),
+                can.permits,
+                "this engine grants no permits; accepted are locks",
+            ),
+            ("keys", claims.len() > 1, can.several, "this engine takes one key at a time; accepted is one"),
         ] {
             if asked && !can {
-                return Err(Error::option(field, &true, "this engine has no such thing"));
+                return Err(Error::option(field, &true, accepted));
             }
         }
         let shape = Shape {

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::core::Core;
 use super::due::{DueQueue, Ticket};
 use super::held::{Held, Loss};
 use super::tally::Tally;
-use crate::store::{Renewal, StoreError};
+use crate::store::{ErrorKind, Renewal, StoreError};
 
 /// The shortest pause after a renewal that failed.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -31,6 +31,8 @@ pub(super) struct Renewals {
 pub(super) struct Renewed {
     held: Arc<Held>,
     then: Then,
+    /// It was in a call that was not answered in time: the next one is for it alone, in case another was the reason.
+    alone: bool,
 }
 
 /// What comes after a renewal.
@@ -84,19 +86,19 @@ impl Renewals {
         let now = Instant::now();
         let place = Arc::new(Mutex::new(Place::UnderWay));
         let then = Then::Again { every, until: now.checked_add(up_to), place: place.clone() };
-        self.put(Renewed { held: held.clone(), then }, now + every);
+        self.put(Renewed { held: held.clone(), then, alone: false }, now + every);
         Renewing { renewals: self.clone(), place }
     }
 
     /// Renews the lease once, now, without anybody waiting for it.
     pub(super) fn once(&self, held: &Arc<Held>) {
-        self.put(Renewed { held: held.clone(), then: Then::Nothing }, Instant::now());
+        self.put(Renewed { held: held.clone(), then: Then::Nothing, alone: false }, Instant::now());
     }
 
     /// Renews the lease now and then passes it on, from under this number.
     pub(super) fn to_pass_on(&self, held: &Arc<Held>, number: u32) {
         self.passing.add();
-        self.put(Renewed { held: held.clone(), then: Then::PassOn(number) }, Instant::now());
+        self.put(Renewed { held: held.clone(), then: Then::PassOn(number), alone: false }, Instant::now());
     }
 
     /// Queues the lease for `at`, unless its guard is gone or its cap is reached.
@@ -126,12 +128,18 @@ impl Renewals {
         let most = if batches { BATCH } else { 1 };
         while batch.len() < most {
             let along = |renewed: &Renewed| match renewed.then {
-                Then::Again { every, .. } if !batch.is_empty() => every / GOES_ALONG,
-                _ => Duration::ZERO,
+                _ if batch.is_empty() => Some(Duration::ZERO),
+                _ if renewed.alone => None,
+                Then::Again { every, .. } => Some(every / GOES_ALONG),
+                Then::Nothing | Then::PassOn(_) => Some(Duration::ZERO),
             };
             let Some(renewed) = self.queue.pop_due_with(along) else { break };
             if renewed.begin() {
+                let alone = renewed.alone;
                 batch.push(renewed);
+                if alone {
+                    break;
+                }
             }
         }
         batch
@@ -185,7 +193,16 @@ impl Core {
         let answers = match leases.as_slice() {
             [] => return,
             [lease] => vec![self.store.renew(lease).await],
-            leases => self.store.renew_each(leases).await,
+            leases => match timeout(self.call_timeout, self.store.renew_each(leases)).await {
+                Ok(answers) => answers,
+                Err(_) => {
+                    // One slow key or node delays no other.
+                    jobs.iter_mut()
+                        .filter_map(|job| job.renewed.as_mut())
+                        .for_each(|renewed| renewed.alone = true);
+                    return;
+                }
+            },
         };
         for (job, answer) in jobs.into_iter().zip(answers) {
             self.renewed(job, answer, boot_at);
@@ -201,7 +218,8 @@ impl Core {
         let held = &job.held;
         match answer {
             Ok(Renewal::Extended { sent_at }) => {
-                let Some(renewed) = job.renewed.take() else { return };
+                let Some(mut renewed) = job.renewed.take() else { return };
+                renewed.alone = false;
                 let extended = held.extend(self.window(held.attempt(), sent_at, boot_at));
                 match renewed.then {
                     Then::Again { every, .. } if extended => self.renewals.put(renewed, sent_at + every),
@@ -221,7 +239,12 @@ impl Core {
                 }
             }
             // The old deadline counts; there is time for some more tries until then.
-            Err(error) => tracing::warn!(key = %held.on(), %error, "a renewal failed"),
+            Err(error) => {
+                tracing::warn!(key = %held.on(), %error, "a renewal failed");
+                if let Some(renewed) = &mut job.renewed {
+                    renewed.alone = error.kind() == ErrorKind::Timeout;
+                }
+            }
         }
     }
 }

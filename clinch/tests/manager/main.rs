@@ -15,6 +15,7 @@
 mod common;
 
 mod bad_input;
+mod bad_leases;
 mod cancelling;
 mod connections;
 mod drops;
@@ -28,6 +29,7 @@ mod limits;
 mod locks;
 mod passes;
 mod renewal;
+mod renewal_scale;
 mod scopes;
 mod server_faults;
 mod several;
