@@ -208,11 +208,18 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
 }
 
 /// What a release gave back, and whom it told.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Released {
     pub(super) held: bool,
-    /// The channels on which it was published, and how many subscribers the server says each has.
+    /// The channels on which somebody heard it, and how many subscribers the server says that were.
     pub(super) told: Vec<(String, usize)>,
+}
+
+impl Released {
+    /// Nobody hears most releases, and then no channel need be named.
+    fn new(held: bool, receivers: usize, channel: impl FnOnce() -> String) -> Self {
+        Self { held, told: if receivers == 0 { Vec::new() } else { vec![(channel(), receivers)] } }
+    }
 }
 
 pub(super) fn released(names: &Names, lease: &Attempt, answer: Value) -> Result<Released, StoreError> {
@@ -221,21 +228,23 @@ pub(super) fn released(names: &Names, lease: &Attempt, answer: Value) -> Result<
             let woken: i64 = redis::from_redis_value(answer).map_err(nonsense)?;
             let held = woken >= 0;
             let receivers = if held { woken } else { -1 - woken };
-            Ok(Released { held, told: vec![(names.channel(claim.on()), receivers.try_into().unwrap_or(0))] })
+            Ok(Released::new(held, receivers.try_into().unwrap_or(0), || names.channel(claim.on())))
         }
         (Way::Queued { .. }, [claim]) => {
             let (held, receivers, digits): (bool, usize, String) =
                 redis::from_redis_value(answer).map_err(nonsense)?;
-            let own = (!digits.is_empty()).then(|| names.named_channel(claim.on(), &digits));
-            let channel = own.unwrap_or_else(|| names.channel(claim.on()));
-            Ok(Released { held, told: vec![(channel, receivers)] })
+            Ok(Released::new(held, receivers, || match digits.as_str() {
+                "" => names.channel(claim.on()),
+                digits => names.named_channel(claim.on(), digits),
+            }))
         }
         (_, claims) => {
             let answer: Vec<usize> = redis::from_redis_value(answer).map_err(nonsense)?;
             let mut answer = answer.into_iter();
             let held = answer.next() == Some(1);
-            let channels = claims.iter().map(|claim| names.channel(claim.on()));
-            Ok(Released { held, told: channels.zip(answer).collect() })
+            let heard = claims.iter().zip(answer).filter(|(_, receivers)| *receivers > 0);
+            let told = heard.map(|(claim, receivers)| (names.channel(claim.on()), receivers)).collect();
+            Ok(Released { held, told })
         }
     }
 }
