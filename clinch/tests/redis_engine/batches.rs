@@ -84,6 +84,7 @@ async fn attempts_of_one_exchange_go_out_together_on_one_place() {
     let asking = narrow.acquire_each(&attempts);
     let all_out = async {
         eventually("all go out before the first is answered", || proxy.commands_named("EVALSHA") == 20).await;
+        proxy.wait_until_held().await;
         proxy.release_held();
     };
     let (answers, ()) = tokio::join!(asking, all_out);
