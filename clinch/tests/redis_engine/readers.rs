@@ -48,6 +48,10 @@ async fn a_renewal_can_make_another_reader_the_last() {
     let (a, b) = (reader(TTL), reader(TTL + Duration::from_secs(5)));
     bench.granted(&a).await;
     bench.granted(&b).await;
+    // The one that the marker names, first: the marker must last as long as it does.
+    let longest = Attempt::one(b.token().clone(), Claim::shared(key("k"), TTL * 2 - Duration::from_secs(10)));
+    assert!(bench.renewed(&longest).await);
+    assert!(bench.server.pttl(LOCK) > 100_000);
     let longer = Attempt::one(a.token().clone(), Claim::shared(key("k"), TTL * 2));
     assert!(bench.renewed(&longer).await);
     assert_eq!(bench.server.get(LOCK), Some(format!("shared:{}", a.token().as_str())));
