@@ -254,15 +254,24 @@ pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, Store
     match answer {
         Value::Int(0) => Ok(Verdict::granted()),
         Value::Array(words) if words.first() == Some(&Value::Int(0)) => granted(attempt, words),
-        denied => {
+        // Of the one claim of the common kind.
+        Value::Array(words) if words.len() == 2 => {
+            let (holder, left): (Vec<u8>, i64) =
+                redis::from_redis_value(Value::Array(words)).map_err(nonsense)?;
+            Ok(denied(attempt, 1, "v", &holder, left, left))
+        }
+        words => {
             let (place, kind, holder, left, again): (usize, String, Vec<u8>, i64, i64) =
-                redis::from_redis_value(denied).map_err(nonsense)?;
-            let claim = place.saturating_sub(1);
-            let on = attempt.claims().get(claim);
-            let holder = on.and_then(|claim| named(claim, &kind, &holder, left));
-            Ok(Verdict::Denied(Denial { claim, holder, retry_after: time_left(again) }))
+                redis::from_redis_value(words).map_err(nonsense)?;
+            Ok(denied(attempt, place, &kind, &holder, left, again))
         }
     }
+}
+
+fn denied(attempt: &Attempt, place: usize, kind: &str, holder: &[u8], left: i64, again: i64) -> Verdict {
+    let claim = place.saturating_sub(1);
+    let holder = attempt.claims().get(claim).and_then(|claim| named(claim, kind, holder, left));
+    Verdict::Denied(Denial { claim, holder, retry_after: time_left(again) })
 }
 
 fn granted(attempt: &Attempt, words: Vec<Value>) -> Result<Verdict, StoreError> {
