@@ -208,11 +208,18 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
 }
 
 /// What a release gave back, and whom it told.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Released {
     pub(super) held: bool,
-    /// The channels on which it was published, and how many subscribers the server says each has.
+    /// The channels on which somebody heard it, and how many subscribers the server says that were.
     pub(super) told: Vec<(String, usize)>,
+}
+
+impl Released {
+    /// Nobody hears most releases, and then no channel need be named.
+    fn new(held: bool, receivers: usize, channel: impl FnOnce() -> String) -> Self {
+        Self { held, told: if receivers == 0 { Vec::new() } else { vec![(channel(), receivers)] } }
+    }
 }
 
 pub(super) fn released(names: &Names, lease: &Attempt, answer: Value) -> Result<Released, StoreError> {
@@ -221,21 +228,23 @@ pub(super) fn released(names: &Names, lease: &Attempt, answer: Value) -> Result<
             let woken: i64 = redis::from_redis_value(answer).map_err(nonsense)?;
             let held = woken >= 0;
             let receivers = if held { woken } else { -1 - woken };
-            Ok(Released { held, told: vec![(names.channel(claim.on()), receivers.try_into().unwrap_or(0))] })
+            Ok(Released::new(held, receivers.try_into().unwrap_or(0), || names.channel(claim.on())))
         }
         (Way::Queued { .. }, [claim]) => {
             let (held, receivers, digits): (bool, usize, String) =
                 redis::from_redis_value(answer).map_err(nonsense)?;
-            let own = (!digits.is_empty()).then(|| names.named_channel(claim.on(), &digits));
-            let channel = own.unwrap_or_else(|| names.channel(claim.on()));
-            Ok(Released { held, told: vec![(channel, receivers)] })
+            Ok(Released::new(held, receivers, || match digits.as_str() {
+                "" => names.channel(claim.on()),
+                digits => names.named_channel(claim.on(), digits),
+            }))
         }
         (_, claims) => {
             let answer: Vec<usize> = redis::from_redis_value(answer).map_err(nonsense)?;
             let mut answer = answer.into_iter();
             let held = answer.next() == Some(1);
-            let channels = claims.iter().map(|claim| names.channel(claim.on()));
-            Ok(Released { held, told: channels.zip(answer).collect() })
+            let heard = claims.iter().zip(answer).filter(|(_, receivers)| *receivers > 0);
+            let told = heard.map(|(claim, receivers)| (names.channel(claim.on()), receivers)).collect();
+            Ok(Released { held, told })
         }
     }
 }
@@ -245,15 +254,24 @@ pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, Store
     match answer {
         Value::Int(0) => Ok(Verdict::granted()),
         Value::Array(words) if words.first() == Some(&Value::Int(0)) => granted(attempt, words),
-        denied => {
+        // Of the one claim of the common kind.
+        Value::Array(words) if words.len() == 2 => {
+            let (holder, left): (Vec<u8>, i64) =
+                redis::from_redis_value(Value::Array(words)).map_err(nonsense)?;
+            Ok(denied(attempt, 1, "v", &holder, left, left))
+        }
+        words => {
             let (place, kind, holder, left, again): (usize, String, Vec<u8>, i64, i64) =
-                redis::from_redis_value(denied).map_err(nonsense)?;
-            let claim = place.saturating_sub(1);
-            let on = attempt.claims().get(claim);
-            let holder = on.and_then(|claim| named(claim, &kind, &holder, left));
-            Ok(Verdict::Denied(Denial { claim, holder, retry_after: time_left(again) }))
+                redis::from_redis_value(words).map_err(nonsense)?;
+            Ok(denied(attempt, place, &kind, &holder, left, again))
         }
     }
+}
+
+fn denied(attempt: &Attempt, place: usize, kind: &str, holder: &[u8], left: i64, again: i64) -> Verdict {
+    let claim = place.saturating_sub(1);
+    let holder = attempt.claims().get(claim).and_then(|claim| named(claim, kind, holder, left));
+    Verdict::Denied(Denial { claim, holder, retry_after: time_left(again) })
 }
 
 fn granted(attempt: &Attempt, words: Vec<Value>) -> Result<Verdict, StoreError> {

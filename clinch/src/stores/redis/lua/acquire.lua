@@ -5,7 +5,7 @@
 -- ARGV[1]  the token
 -- ARGV[2]  the TTL in milliseconds
 -- ARGV[3]  for an attempt that waits: how long its note is good, in milliseconds
--- Returns 0, or {1, 'v', the key's value, its time left in milliseconds, the same again}.
+-- Returns 0, or {the key's value, its time left in milliseconds}.
 local set = redis.pcall('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
 if set and set.err then return set end
 if set then
@@ -21,5 +21,4 @@ if value == ARGV[1] then return 0 end
 if KEYS[2] and value and string.sub(value, 1, 7) == 'shared:' then
   redis.pcall('SET', KEYS[2], ARGV[1], 'PX', ARGV[3])
 end
-local left = redis.call('PTTL', KEYS[1])
-return {1, 'v', value or '', left, left}
+return {value or '', redis.call('PTTL', KEYS[1])}

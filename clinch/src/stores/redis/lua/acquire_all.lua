@@ -36,6 +36,7 @@ local function look_shared(c)
   local at, wrong_set = ends(c.set, token)
   if wrong_set then return wrong_set end
   local note = redis.pcall('PTTL', c.note)
+  if is_error(note) then return note end
   if not value then
     -- Free, but a writer was promised to be next.
     if note > 0 then return denied('', '', note) end
@@ -57,8 +58,7 @@ local function look_permit(c)
   c.mine = at > now
   if not c.mine and redis.call('ZCOUNT', c.key, after_now, '+inf') >= c.number then
     local holder, holder_ends = first(c.key)
-    -- Nobody at all is in the way only where the number is none, which no claim has.
-    return denied(holder and 'p' or '', holder or '', (holder_ends or now) - now)
+    return denied('p', holder, holder_ends - now)
   end
 end
 
