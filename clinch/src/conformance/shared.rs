@@ -356,7 +356,7 @@ pub(super) async fn a_writers_grant_ends_the_wait(harness: &dyn Harness) -> Resu
         granted(case.store.acquire(&reader).await?)?;
         denied_by(case.other.acquire(&writer).await?, 0, reader.token())?;
         ensure!(case.store.release(&reader).await?.held, "the reader was not held any more");
-        let granted_one = if own { writer } else { case.attempt(&name, LONG)? };
+        let granted_one = if own { writer } else { waiting(&case, &name, LONG)? };
         granted(case.other.acquire(&granted_one).await?)?;
         ensure!(case.other.release(&granted_one).await?.held, "the writer was not held any more");
         granted(case.store.acquire(&reader).await?)?;

@@ -59,8 +59,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// - **Permits.** Granted if fewer than the claim's own number are held, by whatever number the others came in. A
     ///   permit ends with its own TTL, however long the others live. The denial names the holder that ends first.
     /// - **Shared claims** exclude exclusive ones of any client, and are excluded by them. An exclusive claim that is denied
-    ///   by shared holders and will [`Wait`](crate::lease::Patience::Wait) is remembered, for as long as its patience says and until any
-    ///   exclusive claim on the key is granted: new shared claims on the key are denied meanwhile.
+    ///   by shared holders and will [`Wait`](crate::lease::Patience::Wait) is remembered, for as long as its patience says and until an
+    ///   exclusive claim on the key is granted to one that waits: new shared claims on the key are denied meanwhile.
     /// - **Fences.** An exclusive claim with a floor gets a number above the floor and above every number that was given
     ///   on its key before, also after the engine restarted or lost its memory (as far as its clock has not gone back). It
     ///   is a multiple of [`Fence::STEP`](crate::lease::Fence::STEP); the numbers between are the manager's.

@@ -52,8 +52,10 @@ fn millis(time: Duration) -> u64 {
 /// How long a writer that readers deny is remembered, in milliseconds; `None` for one that does not wait.
 fn noted_for(patience: Patience) -> Option<u64> {
     match patience {
-        Patience::Wait { again_within, .. } => Some(millis(patience.left().min(again_within))),
-        Patience::Try | Patience::Queue { .. } => None,
+        Patience::Wait { again_within, .. } if !patience.left().is_zero() => {
+            Some(millis(patience.left().min(again_within)))
+        }
+        Patience::Try | Patience::Wait { .. } | Patience::Queue { .. } => None,
     }
 }
 

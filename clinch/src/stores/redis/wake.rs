@@ -74,12 +74,15 @@ impl Wake {
         names.extend(queued.map(|token| self.names.own_channel(on, token)));
         {
             let mut channels = self.channels();
+            let mut confirmed = true;
             for name in &names {
                 let channel = channels.entry(name.clone()).or_default();
-                if channel.confirmed {
-                    signal.notify_one();
-                }
+                confirmed &= channel.confirmed;
                 channel.signals.push(signal.clone());
+            }
+            // Once all that it rests on is there; until then the confirmation fires it.
+            if confirmed {
+                signal.notify_one();
             }
         }
         self.attend();
@@ -139,6 +142,7 @@ impl Wake {
     /// The server has confirmed these: everybody who waits on them looks once more.
     fn confirm(&self, names: &[String]) {
         let mut channels = self.channels();
+        let mut signals: Vec<Arc<Notify>> = Vec::new();
         for name in names {
             if let Some(channel) = channels.get_mut(name) {
                 channel.confirmed = true;
@@ -146,9 +150,14 @@ impl Wake {
                     // An error only says that nobody listens.
                     let _ = self.revoked.send(Notice::Listening);
                 }
-                channel.signals.iter().for_each(|signal| signal.notify_one());
+                signals.extend(channel.signals.iter().cloned());
             }
         }
+        drop(channels);
+        // Once each, also where it rests on two channels.
+        signals.sort_unstable_by_key(Arc::as_ptr);
+        signals.dedup_by_key(|signal| Arc::as_ptr(signal));
+        signals.iter().for_each(|signal| signal.notify_one());
     }
 
     /// Nothing is subscribed any more.
