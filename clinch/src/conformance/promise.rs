@@ -285,6 +285,7 @@ macro_rules! __clinch_promises {
                 a_writers_withdrawal_fires: [Shared, Wakeups],
                 a_writer_that_never_came_again_lets_readers_in: [Shared],
                 a_writer_whose_time_is_over_lets_readers_in: [Shared],
+                a_queued_writer_keeps_new_readers_out: [Shared, Fair],
                 a_writer_that_tries_keeps_nobody_out: [Shared],
                 a_shared_and_an_exclusive_claim_come_together: [Shared, Several],
                 another_clients_value_excludes_readers: [Shared, Foreign],

@@ -439,6 +439,23 @@ async fn writer_forgotten(
     Err(always_too_late())
 }
 
+/// A writer in the key's queue keeps new readers out as well, and lets them in when it leaves.
+pub(super) async fn a_queued_writer_keeps_new_readers_out(harness: &dyn Harness) -> Result<(), Failure> {
+    let case = Case::new(harness).await?;
+    let (reader, late) = (case.shared("lock", LONG)?, case.shared("lock", LONG)?);
+    let patience = Patience::Queue { until: Instant::now() + LONG, confirm: LONG };
+    let writer = case.attempt("lock", LONG)?.with_patience(patience);
+    granted(case.store.acquire(&reader).await?)?;
+    denied_by(case.other.acquire(&writer).await?, 0, reader.token())?;
+    denied(case.store.acquire(&late).await?)?;
+    case.other.release(&writer).await?;
+    granted(case.store.acquire(&late).await?)?;
+    for reader in [&reader, &late] {
+        case.store.release(reader).await?;
+    }
+    Ok(())
+}
+
 /// A writer that only tries keeps nobody out.
 pub(super) async fn a_writer_that_tries_keeps_nobody_out(harness: &dyn Harness) -> Result<(), Failure> {
     let case = Case::new(harness).await?;

@@ -59,13 +59,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// - **Permits.** Granted if fewer than the claim's own number are held, by whatever number the others came in. A
     ///   permit ends with its own TTL, however long the others live. The denial names the holder that ends first.
     /// - **Shared claims** exclude exclusive ones of any client, and are excluded by them. An exclusive claim that is denied
-    ///   by shared holders and will [`Wait`](crate::lease::Patience::Wait) is remembered, for as long as its patience says and until an
-    ///   exclusive claim on the key is granted to one that waits: new shared claims on the key are denied meanwhile.
+    ///   by shared holders and will come again is remembered until an exclusive claim on the key is granted to one that
+    ///   waits, at most for the `again_within` or the `confirm` of its patience: new shared claims on the key are denied
+    ///   meanwhile.
     /// - **Fences.** An exclusive claim with a floor gets a number above the floor and above every number that was given
     ///   on its key before, also after the engine restarted or lost its memory (as far as its clock has not gone back). It
     ///   is a multiple of [`Fence::STEP`](crate::lease::Fence::STEP); the numbers between are the manager's.
-    /// - **Queues.** An attempt with [`Patience::Queue`](crate::lease::Patience::Queue) that finds its key taken, or others in the queue before it, is put
-    ///   at the queue's end, unless it stands there. When a queued attempt's lease is released, the key is kept for the
+    /// - **Queues.** An attempt with [`Patience::Queue`](crate::lease::Patience::Queue) that finds its key taken, or
+    ///   others in the queue before it, is put at the queue's end, unless it stands there. When a queued attempt's lease is released, the key is kept for the
     ///   first one in the queue for its `confirm` time (it is shown as the holder), and that one's stream of wake-ups
     ///   fires; it has its full TTL as soon as it asks again, and is out of the queue if it does not. Whoever finds a free
     ///   key while another is first in the queue hands the key over in the same way, and is denied. Attempts without that

@@ -421,6 +421,7 @@ pub(crate) const FAULTS: &[(Fault, &[&str])] = &[
         Fault::WritersWaitUnnoticed,
         &[
             "shared::a_waiting_writer_keeps_new_readers_out",
+            "shared::a_queued_writer_keeps_new_readers_out",
             "shared::a_waiting_writer_comes_before_new_readers",
         ],
     ),

@@ -140,15 +140,15 @@ impl Shared {
                     freed += entry.freed_by_grant(claim.mode(), token);
                 }
                 _ => {
-                    if let Some(queued) = in_queue {
-                        return self.queue_up(shard, claim, queued, now);
-                    }
                     let denial = denial(i, claim, standing, now);
                     let by_readers = denial.holder.as_ref().is_some_and(|by| by.mode() == Mode::Shared);
                     if claim.mode() == Mode::Exclusive && by_readers {
                         self.note(shard.entry(claim.on()), attempt, now);
                     }
-                    return Ok(Verdict::Denied(denial));
+                    return match in_queue {
+                        Some(queued) => self.queue_up(shard, claim, queued, now),
+                        None => Ok(Verdict::Denied(denial)),
+                    };
                 }
             }
         }
@@ -184,7 +184,11 @@ impl Shared {
 
     /// Remembers a writer that readers kept out and that will come again.
     fn note(&self, entry: &mut Entry, attempt: &Attempt, now: Instant) {
-        let Patience::Wait { until, again_within } = attempt.patience() else { return };
+        let (until, again_within) = match attempt.patience() {
+            Patience::Wait { until, again_within } => (until, again_within),
+            Patience::Queue { until, confirm } => (until, confirm),
+            Patience::Try => return,
+        };
         // Without room it is not remembered; but then there is no room for new readers either.
         if until > now && (entry.is_noted() || self.reserve(1).is_ok()) {
             entry.note(attempt.token().clone(), until.min(after(now, again_within)));

@@ -199,7 +199,7 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
             let on = claim.on();
             let [queue, queued] = names.queue(on);
             let call = scripts::RELEASE_QUEUED.call().key(names.key(on)).key(queue).key(queued);
-            call.arg(token).arg(names.channel(on))
+            call.key(names.writer(on)).arg(token).arg(names.channel(on))
         }
         (_, claims) => claims.iter().fold(scripts::RELEASE_ALL.call().arg(token), |call, claim| {
             let noted = waits && claim.mode() == Mode::Exclusive && claim.on().space == Space::Lock;

@@ -52,7 +52,7 @@ impl Broken {
         let patience = attempt.patience();
         match (self.fault, patience) {
             (Fault::AcquireIgnoresModes | Fault::QueuesIgnored, Patience::Queue { .. })
-            | (Fault::WritersWaitUnnoticed, Patience::Wait { .. }) => Patience::Try,
+            | (Fault::WritersWaitUnnoticed, Patience::Wait { .. } | Patience::Queue { .. }) => Patience::Try,
             (Fault::WritersWaitForEver, Patience::Wait { .. })
             | (Fault::WritersWaitWhenTheyTry, Patience::Wait { .. } | Patience::Try) => {
                 Patience::Wait { until: far, again_within: AGES }

@@ -80,6 +80,10 @@ if not rank and patience > 0 then
   rank = redis.call('ZRANK', QUEUE, token)
 end
 
+-- New readers let it go first. Without memory there is no note, and the denial stands all the same.
+if patience > 0 and is_marker(value) then
+  redis.pcall('SET', KEYS[4], token, 'PX', text(math.max(1, math.min(patience, confirm))))
+end
 local left = redis.call('PTTL', KEY)
 local again = left
 -- Those further back ask later, so that a long queue does not ask all at once.

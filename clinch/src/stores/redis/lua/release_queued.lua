@@ -3,6 +3,7 @@
 -- KEYS[1]  the key
 -- KEYS[2]  the queue
 -- KEYS[3]  the hash beside the queue
+-- KEYS[4]  the note on the writer that new readers let go first
 -- ARGV[1]  the token
 -- ARGV[2]  the key's channel
 -- Returns {1, or 0 if the key was not this token's any more or never confirmed; how many subscribers were woken;
@@ -18,7 +19,9 @@ if was_mine or unconfirmed then
 end
 if unconfirmed then forget(token) end
 local held = was_mine and not unconfirmed and 1 or 0
-if value and not was_mine then return {held, 0, ''} end
+local noted = redis.pcall('GET', KEYS[4]) == token
+if noted then redis.pcall('DEL', KEYS[4]) end
+if value and not was_mine then return {held, noted and publish(channel) or 0, ''} end
 
 local sound, heir, kept_for, over = pcall(first_in_line)
 if sound and heir then
