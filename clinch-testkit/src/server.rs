@@ -34,6 +34,7 @@
 mod binary;
 mod builder;
 mod client;
+mod clock;
 mod peek;
 pub(crate) mod ports;
 mod process;

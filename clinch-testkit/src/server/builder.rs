@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use super::process::StartError;
 use super::tls::{self, Identity};
-use super::{RedisServer, TlsEnd, binary, ports, process};
+use super::{RedisServer, TlsEnd, binary, clock, ports, process};
 
 pub(super) const CONFIG_FILE: &str = "redis.conf";
 pub(super) const LOG_FILE: &str = "server.log";
@@ -28,6 +28,7 @@ pub struct Builder {
     unix_socket: bool,
     tls: bool,
     appendonly: bool,
+    movable_clock: bool,
     /// Port and password of the primary.
     primary: Option<(u16, Option<String>)>,
     args: Vec<(String, String)>,
@@ -66,6 +67,12 @@ impl Builder {
         self
     }
 
+    /// Whether a test may move the server's wall clock while it runs: [`RedisServer::move_clock`]. Needs a C compiler.
+    pub fn movable_clock(mut self, movable: bool) -> Self {
+        self.movable_clock = movable;
+        self
+    }
+
     /// Makes the server a replica of another; [`Builder::start`] returns when the two are in step.
     ///
     /// For a link through a proxy, use `.arg("replicaof", "127.0.0.1 <port of the proxy>")` and
@@ -99,6 +106,9 @@ impl Builder {
         let folder =
             tempfile::Builder::new().prefix("clinch-").tempdir().expect("cannot make a temporary folder");
         let ca_pem = self.tls.then(|| write_identity(folder.path()));
+        if self.movable_clock {
+            clock::prepare(folder.path());
+        }
 
         let (config, log) = (folder.path().join(CONFIG_FILE), folder.path().join(LOG_FILE));
 

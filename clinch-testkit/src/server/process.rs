@@ -12,7 +12,7 @@ use std::{fmt, io, thread};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::client::{Connection, Reply};
-use super::{LIFECYCLE_TIMEOUT, POLL_INTERVAL, binary};
+use super::{LIFECYCLE_TIMEOUT, POLL_INTERVAL, binary, clock};
 
 /// A child process that is killed and waited for when this value is dropped.
 ///
@@ -89,6 +89,9 @@ pub(super) fn start(
 
     let mut command = guarded(&binary::program());
     command.arg(config).stdin(Stdio::null());
+    if let Some(folder) = config.parent() {
+        clock::load(&mut command, folder);
+    }
     command.stderr(output.try_clone().map_err(failed)?).stdout(output);
     let mut process = spawn(command).map_err(failed)?;
 

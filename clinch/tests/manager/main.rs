@@ -17,6 +17,7 @@ mod common;
 mod bad_input;
 mod bad_leases;
 mod cancelling;
+mod clock_faults;
 mod connections;
 mod drops;
 mod fair;
