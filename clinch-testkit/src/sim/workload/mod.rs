@@ -135,13 +135,14 @@ async fn work(seed: u64, setup: Setup) -> Run {
         }
     }
     let mut gates = Vec::new();
+    let focus = rng.random_range(0..100);
     let register = Register::new(setup.habit != Habit::NoFenceCheck);
     for client in setup.clients..setup.clients + setup.bare {
         let (journal, register, gate) = (journal.clone(), register.clone(), Gate::default());
         let bare = Bare::new(client, store(client), journal, register, gate.clone(), setup.habit);
         for _ in 0..setup.tasks {
             let rng = StdRng::seed_from_u64(rng.random());
-            let worker = BareWorker::new(bare.clone(), rng, setup.keys, setup.faults.is_none());
+            let worker = BareWorker::new(bare.clone(), rng, setup.keys, setup.faults.is_none(), focus);
             tasks.push((client, tokio::spawn(gate.behind(worker.work(setup.steps)))));
         }
         gates.push((client, gate));
