@@ -119,14 +119,8 @@ impl BareWorker {
         let Some(guard) = self.bare.take(&want, token).await else { return };
         let shortest = want.claims.iter().map(Claim::ttl).min().unwrap_or_default();
         let mut guard = self.hold(guard, shortest).await;
-        while self.rng.random_range(0..3) == 0 {
-            match guard.pass() {
-                Ok(next) => guard = self.hold(next, shortest).await,
-                Err(same) => {
-                    guard = same;
-                    break;
-                }
-            }
+        while guard.can_pass() && self.rng.random_range(0..3) == 0 {
+            guard = self.hold(guard.pass(), shortest).await;
         }
         let over = match self.rng.random_range(0..10) {
             0 => guard.die(),
