@@ -1,6 +1,6 @@
 //! Measurements and checks that need more than one process, or more time than a test.
 //!
-//! `cargo run --release -p clinch-testkit -- handover | counter | cycles | simulate | with-redis`. Each starts its own Redis unless it is given
+//! `cargo run --release -p clinch-testkit -- handover | counter | cycles | simulate | fences | with-redis`. Each starts its own Redis unless it is given
 //! a store, prints what it saw, and exits with 1 if what it checks does not hold.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to a person")]
@@ -29,6 +29,8 @@ enum Args {
     Cycles(commands::cycles::Args),
     /// The real manager on a simulated engine with seeded faults, checked against its history.
     Simulate(commands::simulate::Args),
+    /// Fences in great numbers on the simulated engine, while it restarts and forgets.
+    Fences(commands::fences::Args),
     /// Runs a command with a Redis server of its own, whose address it finds in `CLINCH_STORE`.
     WithRedis(commands::with_redis::Args),
     /// The other process of `handover`.
@@ -42,6 +44,7 @@ enum Args {
 fn main() -> ExitCode {
     let holds = match Args::parse() {
         Args::Simulate(args) => commands::simulate::run(&args),
+        Args::Fences(args) => commands::fences::run(&args),
         Args::WithRedis(args) => commands::with_redis::run(&args),
         Args::Handover(args) => on_a_runtime(commands::handover::run(&args)),
         Args::Counter(args) => commands::counter::run(&args),

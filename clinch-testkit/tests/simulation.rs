@@ -44,7 +44,7 @@ fn assert_nothing_wrong(sim: &Sim) {
 #[test]
 fn a_seed_replays_byte_for_byte() {
     let mut different = 0;
-    for seed in 0..50 {
+    for seed in 0..30 {
         let (first, second) =
             (run(seed, &Setup::of_seed(seed)).unwrap(), run(seed, &Setup::of_seed(seed)).unwrap());
         assert_eq!(first.history.to_string(), second.history.to_string(), "seed {seed}");
@@ -52,7 +52,7 @@ fn a_seed_replays_byte_for_byte() {
             first.history.to_string() != run(seed + 50, &Setup::of_seed(seed)).unwrap().history.to_string(),
         );
     }
-    assert_eq!(different, 50, "another seed is another history");
+    assert_eq!(different, 30, "another seed is another history");
 }
 
 #[test]

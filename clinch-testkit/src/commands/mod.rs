@@ -2,6 +2,7 @@
 
 pub(crate) mod counter;
 pub(crate) mod cycles;
+pub(crate) mod fences;
 pub(crate) mod handover;
 pub(crate) mod simulate;
 pub(crate) mod with_redis;

@@ -22,6 +22,7 @@
 mod config;
 mod engine;
 mod execute;
+pub mod fences;
 mod gate;
 mod network;
 mod register;

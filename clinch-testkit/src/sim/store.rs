@@ -130,8 +130,12 @@ impl SimStore {
             if let Some(token) = request.token() {
                 let (client, op) = (self.client, crate::history::operation());
                 let (call, connection) = (request.call(), connection.id);
-                let token = token.into();
-                self.world.recorder.record(Event::Sent { client, op, call, token, connection });
+                let sent = Event::Sent { client, op, call, token: token.into(), connection };
+                // A copy can be granted after the other was denied: the engine may stall between the two.
+                if fate.twice {
+                    self.world.recorder.record(sent.clone());
+                }
+                self.world.recorder.record(sent);
             }
             let sent_at = Instant::now();
             sending.sent_at = Some(sent_at);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::index::{COARSE, Hold, Operation, Span, Tenure};
-use super::super::{Answer, Call, Event, Outcome, Role, Tag, Wanted, Wish};
+use super::super::{Answer, Call, Event, Outcome, Role, Stop, Tag, Wanted, Wish};
 use super::{Checker, Rule, Violation, shown, violation};
 
 impl Checker<'_> {
@@ -110,6 +110,9 @@ impl Checker<'_> {
                 {
                     return false;
                 }
+                if self.revoked_and_granted_again(hold) {
+                    return false;
+                }
                 // What was granted, or renewed, only after it was given back came late over the network: nobody could
                 // have waited for that.
                 let mut there = self.index.tenures_of(hold).filter(|tenure| tenure.span.meets(span));
@@ -122,6 +125,21 @@ impl Checker<'_> {
             }
         }
         found
+    }
+
+    /// Whether the holder was told of a revocation, while a copy of its acquire that came later had the lease granted again:
+    /// by all that its process knows, that lease is gone.
+    fn revoked_and_granted_again(&self, hold: &Hold) -> bool {
+        let ended = hold.ended_by.and_then(|ended| self.history.entries.get(ended)).map(|entry| &entry.event);
+        let revoked = self
+            .index
+            .steps
+            .iter()
+            .find(|(_, step)| step.call == Call::Revoke && step.token == hold.token && step.changed());
+        matches!(ended, Some(Event::Ended { how: Stop::Lost, .. }))
+            && revoked.is_some_and(|(at, _)| {
+                *at <= hold.span.to && self.index.tenures_of(hold).any(|tenure| tenure.span.from >= *at)
+            })
     }
 
     // (i)

@@ -339,7 +339,7 @@ impl Guard {
                     return;
                 }
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         let lost = tokio::select! {
             biased;
@@ -411,12 +411,14 @@ impl Guard {
         self
     }
 
-    /// Passes the lease on inside the process, without a call, if there is enough of it left.
-    pub(super) fn pass(mut self) -> Result<Self, Self> {
+    /// Whether there is enough of it left to be passed on.
+    pub(super) fn can_pass(&self) -> bool {
         let enough = self.valid_until > Instant::now() + self.attempt.ttl() / 2;
-        if !self.open || !enough || self.attempt.claims().len() > 1 {
-            return Err(self);
-        }
+        self.open && enough && self.attempt.claims().len() == 1
+    }
+
+    /// Passes the lease on inside the process, without a call.
+    pub(super) fn pass(mut self) -> Self {
         let operation = self.bare.begin(&self.want, Wish::Lock(self.want.wanted()));
         self.end(Stop::Done);
         if self.bare.habit == Habit::StaleRelease {
@@ -438,7 +440,7 @@ impl Guard {
         };
         next.held();
         operation.complete(Outcome::Granted(next.attempt.token().into()));
-        Ok(next)
+        next
     }
 }
 

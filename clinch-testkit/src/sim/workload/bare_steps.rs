@@ -25,11 +25,13 @@ pub(super) struct BareWorker {
     rng: StdRng,
     keys: usize,
     quiet: bool,
+    /// What this world wants most, so that it is wanted by several at a time.
+    focus: u32,
 }
 
 impl BareWorker {
-    pub(super) const fn new(bare: Bare, rng: StdRng, keys: usize, quiet: bool) -> Self {
-        Self { bare, rng, keys, quiet }
+    pub(super) const fn new(bare: Bare, rng: StdRng, keys: usize, quiet: bool, focus: u32) -> Self {
+        Self { bare, rng, keys, quiet, focus }
     }
 
     pub(super) async fn work(mut self, steps: usize) {
@@ -66,7 +68,8 @@ impl BareWorker {
     }
 
     fn want(&mut self) -> Option<Want> {
-        let kind = self.rng.random_range(0..100);
+        let any = self.rng.random_range(0..100);
+        let kind = if self.rng.random() { self.focus } else { any };
         let ttl = self.ttl();
         let claims = match kind {
             0..25 => vec![self.permit()?],
@@ -116,14 +119,8 @@ impl BareWorker {
         let Some(guard) = self.bare.take(&want, token).await else { return };
         let shortest = want.claims.iter().map(Claim::ttl).min().unwrap_or_default();
         let mut guard = self.hold(guard, shortest).await;
-        while self.rng.random_range(0..3) == 0 {
-            match guard.pass() {
-                Ok(next) => guard = self.hold(next, shortest).await,
-                Err(same) => {
-                    guard = same;
-                    break;
-                }
-            }
+        while guard.can_pass() && self.rng.random_range(0..3) == 0 {
+            guard = self.hold(guard.pass(), shortest).await;
         }
         let over = match self.rng.random_range(0..10) {
             0 => guard.die(),

@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use clinch::lease::Space;
 use clinch::store::Effect;
-use clinch::{Denied, DeniedBy, Error, Lease, LockGuard, LockManager, LockOptions, Outcome as Answer};
+use clinch::{Denied, DeniedBy, Error, Lease, LockGuard, LockManager};
 use tokio::time::sleep;
 
 use super::SHUTDOWN_LIMIT;
 use super::operation::{Journal, Operation};
 use super::seam::{self, Facts};
-use crate::history::{Event, HeldClaim, Outcome, Recorder, Role, Stop, Tag, Wanted, Wish, in_operation};
+use crate::history::{Event, Outcome, Recorder, Stop, Tag, Wish, in_operation};
+use crate::sim::Register;
 
 /// A process: a manager, and how its operations are written down.
 #[derive(Debug, Clone)]
 pub(super) struct Process {
     pub(super) client: usize,
+    pub(super) register: Register,
     pub(super) manager: LockManager,
     pub(super) journal: Journal,
 }
@@ -23,6 +25,9 @@ pub(super) struct Process {
 /// A belief to hold a key; it ends with this value at the latest.
 pub(super) struct Belief {
     op: u64,
+    key: String,
+    fence: Option<u64>,
+    register: Register,
     lease: Lease,
     recorder: Recorder,
     open: bool,
@@ -38,6 +43,16 @@ impl Belief {
     fn probe(&self) {
         let (token, valid) = (self.lease.token().into(), self.lease.is_valid());
         self.recorder.record(Event::Probe { op: self.op, token, valid });
+        self.write();
+    }
+
+    /// Writes to what the key protects, whether the lock is still held or not: that is what fences are for.
+    fn write(&self) {
+        if let Some(fence) = self.fence {
+            let (op, key, token) = (self.op, self.key.clone(), self.lease.token().into());
+            let taken = self.register.write(&key, fence);
+            self.recorder.record(Event::Write { op, key, token, fence, taken });
+        }
     }
 
     /// Goes on as long as `time`, or until the lease is lost.
@@ -55,6 +70,7 @@ impl Belief {
 impl Drop for Belief {
     fn drop(&mut self) {
         self.end(Stop::Dropped);
+        self.write();
     }
 }
 
@@ -82,24 +98,8 @@ pub(super) struct Renew {
     pub(super) up_to: Option<Duration>,
 }
 
-impl Ask {
-    fn options(&self) -> LockOptions {
-        let options = LockOptions::new(self.ttl).wait(self.wait).retry_interval(self.retry);
-        match self.renew {
-            Some(Renew { every, up_to: None }) => options.renew_every(every),
-            Some(Renew { every, up_to: Some(up_to) }) => options.renew_every(every).renew_for(up_to),
-            None => options,
-        }
-    }
-
-    fn wanted(&self) -> Wanted {
-        let claims = vec![(key_of(&self.key), Role::Exclusive, 1)];
-        Wanted { claims, wait: self.wait, fair: false, bare: false }
-    }
-}
-
 /// A business key as the history knows it: with its space.
-fn key_of(key: &str) -> String {
+pub(super) fn key_of(key: &str) -> String {
     format!("{}:{key}", Space::Lock.word())
 }
 
@@ -109,42 +109,37 @@ impl Process {
     }
 
     fn believe(&self, op: u64, ask: &Ask, lease: Lease, facts: Facts) -> Belief {
-        let claim =
-            HeldClaim { key: key_of(&ask.key), role: Role::Exclusive, ttl: ask.ttl, fence: facts.fence };
         self.journal.record(Event::Held {
             op,
             client: self.client,
             token: lease.token().into(),
-            claims: vec![claim],
+            claims: seam::held(ask, facts),
             degraded: facts.degraded,
         });
-        Belief { op, lease, recorder: self.journal.recorder.clone(), open: true }
+        let (recorder, register) = (self.journal.recorder.clone(), self.register.clone());
+        let (key, fence) = (key_of(&ask.key), facts.fence);
+        Belief { op, key, fence, register, lease, recorder, open: true }
     }
 
     pub(super) async fn acquire(&self, ask: &Ask) -> Option<Holding> {
-        let operation = self.begin(&ask.key, Wish::Lock(ask.wanted()));
+        let operation = self.begin(&ask.key, Wish::Lock(seam::wanted(ask)));
         let op = operation.op;
-        match in_operation(op, self.manager.attempt(ask.key.as_str(), ask.options())).await {
-            Ok(Answer::Acquired(guard)) => {
+        let answer = in_operation(op, self.manager.attempt(ask.key.as_str(), seam::options(ask))).await;
+        match answer.map_err(|error| failure(&error)).and_then(seam::guard) {
+            Ok(guard) => {
                 let belief = self.believe(op, ask, guard.lease(), seam::of_guard(&guard));
                 operation.complete(Outcome::Granted(guard.token().into()));
                 Some(Holding { belief, guard })
             }
-            Ok(Answer::DeniedByLock(denied)) => {
-                operation.complete(denial(&denied));
+            Err(outcome) => {
+                operation.complete(outcome);
                 None
             }
-            Ok(Answer::EngineFailed(error)) | Err(error) => {
-                operation.complete(failure(&error));
-                None
-            }
-            // There is no other outcome yet.
-            Ok(_) => None,
         }
     }
 
     pub(super) async fn run_under(&self, ask: &Ask, time: Duration) {
-        let operation = self.begin(&ask.key, Wish::Run(ask.wanted()));
+        let operation = self.begin(&ask.key, Wish::Run(seam::wanted(ask)));
         let op = operation.op;
         let block = async |lease: Lease| {
             let facts = seam::of_lease(&lease);
@@ -152,7 +147,8 @@ impl Process {
             belief.keep(time).await;
             belief.end(Stop::Done);
         };
-        let result = in_operation(op, self.manager.with_lock(ask.key.as_str(), ask.options(), block)).await;
+        let result =
+            in_operation(op, self.manager.with_lock(ask.key.as_str(), seam::options(ask), block)).await;
         operation.complete(match result {
             Ok(()) => Outcome::Ran,
             Err(Error::LockNotAcquired { denied, .. }) => denial(&denied),
@@ -199,14 +195,14 @@ impl Process {
     }
 }
 
-fn denial(denied: &Denied) -> Outcome {
+pub(super) fn denial(denied: &Denied) -> Outcome {
     match denied.cause {
         DeniedBy::TooLate => Outcome::TooLate,
         _ => Outcome::Denied { holder: denied.holder.as_ref().map(|holder| holder.token().into()) },
     }
 }
 
-fn failure(error: &Error) -> Outcome {
+pub(super) fn failure(error: &Error) -> Outcome {
     match error {
         Error::ShutDown { .. } => Outcome::ShutDown,
         Error::Engine { cause: source, .. } if source.effect() == Effect::Unknown => Outcome::Unknown,

@@ -115,13 +115,15 @@ async fn work(seed: u64, setup: Setup) -> Run {
         let store = setup.wrap.as_ref().map_or_else(|| store.clone(), |wrap| wrap(store.clone()));
         Arc::new(Observed::new(store, sim.recorder(), client))
     };
+    let register = Register::new(setup.habit != Habit::NoFenceCheck);
     let mut processes = Vec::new();
     for client in 0..setup.clients {
         let builder =
             LockManager::builder().sources(Sources::seeded(rng.random())).host(format!("sim-{client}"));
         // The defaults are valid; a manager that cannot be built has no tasks, and its absence shows.
         let Ok(manager) = builder.store(store(client)).build() else { continue };
-        processes.push(Process { client, manager, journal: journal.clone() });
+        let (register, journal) = (register.clone(), journal.clone());
+        processes.push(Process { client, register, manager, journal });
     }
     let mut tasks: Vec<(usize, JoinHandle<()>)> = Vec::new();
     for process in &processes {
@@ -135,13 +137,13 @@ async fn work(seed: u64, setup: Setup) -> Run {
         }
     }
     let mut gates = Vec::new();
-    let register = Register::new(setup.habit != Habit::NoFenceCheck);
+    let focus = rng.random_range(0..100);
     for client in setup.clients..setup.clients + setup.bare {
         let (journal, register, gate) = (journal.clone(), register.clone(), Gate::default());
         let bare = Bare::new(client, store(client), journal, register, gate.clone(), setup.habit);
         for _ in 0..setup.tasks {
             let rng = StdRng::seed_from_u64(rng.random());
-            let worker = BareWorker::new(bare.clone(), rng, setup.keys, setup.faults.is_none());
+            let worker = BareWorker::new(bare.clone(), rng, setup.keys, setup.faults.is_none(), focus);
             tasks.push((client, tokio::spawn(gate.behind(worker.work(setup.steps)))));
         }
         gates.push((client, gate));
