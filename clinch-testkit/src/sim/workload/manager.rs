@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::SHUTDOWN_LIMIT;
 use super::operation::{Journal, Operation};
-use super::seam::{self, Facts};
+use super::seam;
 use crate::history::{Event, Outcome, Recorder, Stop, Tag, Wish, in_operation};
 use crate::sim::Register;
 
@@ -88,6 +88,24 @@ pub(super) struct Ask {
     pub(super) wait: Duration,
     pub(super) retry: Duration,
     pub(super) renew: Option<Renew>,
+    pub(super) kind: Kind,
+    /// Goes on unprotected when the engine fails.
+    pub(super) proceed: bool,
+}
+
+/// What kind of lease is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain,
+    Fenced,
+    Shared,
+    Fair,
+    /// One of so many permits.
+    Permit(u32),
+    /// A lock along with one of so many permits.
+    Limited(u32),
+    /// The locks on these other keys as well.
+    Several(Vec<String>),
 }
 
 /// How a lock is renewed.
@@ -99,35 +117,37 @@ pub(super) struct Renew {
 }
 
 /// A business key as the history knows it: with its space.
-pub(super) fn key_of(key: &str) -> String {
-    format!("{}:{key}", Space::Lock.word())
+pub(super) fn key_of(space: Space, key: &str) -> String {
+    format!("{}:{key}", space.word())
 }
 
 impl Process {
     fn begin(&self, key: &str, wish: Wish) -> Operation {
-        self.journal.begin(self.client, &key_of(key), wish)
+        self.journal.begin(self.client, &key_of(Space::Lock, key), wish)
     }
 
-    fn believe(&self, op: u64, ask: &Ask, lease: Lease, facts: Facts) -> Belief {
+    fn believe(&self, op: u64, ask: &Ask, lease: Lease) -> Belief {
+        let claims = seam::held(ask, &lease);
+        let fence = claims.first().and_then(|claim| claim.fence);
         self.journal.record(Event::Held {
             op,
             client: self.client,
             token: lease.token().into(),
-            claims: seam::held(ask, facts),
-            degraded: facts.degraded,
+            claims,
+            degraded: lease.is_degraded(),
         });
         let (recorder, register) = (self.journal.recorder.clone(), self.register.clone());
-        let (key, fence) = (key_of(&ask.key), facts.fence);
+        let key = key_of(Space::Lock, &ask.key);
         Belief { op, key, fence, register, lease, recorder, open: true }
     }
 
     pub(super) async fn acquire(&self, ask: &Ask) -> Option<Holding> {
         let operation = self.begin(&ask.key, Wish::Lock(seam::wanted(ask)));
         let op = operation.op;
-        let answer = in_operation(op, self.manager.attempt(ask.key.as_str(), seam::options(ask))).await;
+        let answer = in_operation(op, seam::attempt(&self.manager, ask)).await;
         match answer.map_err(|error| failure(&error)).and_then(seam::guard) {
             Ok(guard) => {
-                let belief = self.believe(op, ask, guard.lease(), seam::of_guard(&guard));
+                let belief = self.believe(op, ask, guard.lease());
                 operation.complete(Outcome::Granted(guard.token().into()));
                 Some(Holding { belief, guard })
             }
@@ -142,13 +162,18 @@ impl Process {
         let operation = self.begin(&ask.key, Wish::Run(seam::wanted(ask)));
         let op = operation.op;
         let block = async |lease: Lease| {
-            let facts = seam::of_lease(&lease);
-            let mut belief = self.believe(op, ask, lease, facts);
+            let mut belief = self.believe(op, ask, lease);
             belief.keep(time).await;
             belief.end(Stop::Done);
         };
-        let result =
-            in_operation(op, self.manager.with_lock(ask.key.as_str(), seam::options(ask), block)).await;
+        let options = seam::options(&self.manager, ask);
+        let result = match &ask.kind {
+            Kind::Permit(of) => match self.manager.limit(ask.key.as_str(), *of) {
+                Ok(limit) => in_operation(op, limit.with_permit(options, block)).await,
+                Err(error) => Err(error),
+            },
+            _ => in_operation(op, self.manager.with_lock(ask.key.as_str(), options, block)).await,
+        };
         operation.complete(match result {
             Ok(()) => Outcome::Ran,
             Err(Error::LockNotAcquired { denied, .. }) => denial(&denied),

@@ -6,7 +6,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::time::{sleep, timeout};
 
-use super::manager::{Ask, Process, Renew};
+use super::manager::{Ask, Kind, Process, Renew};
 use super::ms;
 
 /// The TTLs that are asked for: shorter than one call's limit, and longer.
@@ -23,7 +23,7 @@ impl Worker {
     pub(super) async fn work(mut self, steps: usize) {
         for _ in 0..steps {
             sleep(ms(&mut self.rng, 0, 400)).await;
-            self.step().await;
+            Box::pin(self.step()).await;
         }
     }
 
@@ -31,7 +31,21 @@ impl Worker {
         let key = format!("k{}", self.rng.random_range(0..self.keys));
         let ttl = Duration::from_millis(TTLS_MS[self.rng.random_range(0..TTLS_MS.len())]);
         let retry = ms(&mut self.rng, 20, 200);
-        Ask { key, ttl, wait: Duration::ZERO, retry, renew: None }
+        let proceed = self.rng.random_range(0..8) == 0;
+        Ask { key, ttl, wait: Duration::ZERO, retry, renew: None, kind: Kind::Plain, proceed }
+    }
+
+    /// Mostly plain locks, which all others are made of.
+    fn kind(&mut self) -> Kind {
+        match self.rng.random_range(0..20) {
+            0..3 => Kind::Fenced,
+            3..5 => Kind::Shared,
+            5 => Kind::Fair,
+            6..9 => Kind::Permit(self.rng.random_range(1..=3)),
+            9 => Kind::Limited(self.rng.random_range(1..=2)),
+            10 => Kind::Several(vec!["extra".to_owned()]),
+            _ => Kind::Plain,
+        }
     }
 
     fn patient(&mut self) -> Ask {
@@ -41,12 +55,17 @@ impl Worker {
 
     fn any(&mut self) -> Ask {
         let mut ask = if self.rng.random() { self.ask() } else { self.patient() };
+        ask.kind = self.kind();
         let every = ask.ttl / 3;
         ask.renew = match self.rng.random_range(0..6) {
             0 => Some(Renew { every, up_to: None }),
             1 => Some(Renew { every, up_to: Some(every * 2) }),
             _ => None,
         };
+        if matches!(ask.kind, Kind::Limited(_)) {
+            // Half of the shorter of two TTLs is the most; keep clear of it.
+            ask.renew = ask.renew.filter(|renew| renew.every < Duration::from_secs(1));
+        }
         ask
     }
 
@@ -69,21 +88,25 @@ impl Worker {
             35..50 => {
                 let ask = self.any();
                 let time = self.hold_time(&ask);
-                Box::pin(self.process.run_under(&ask, time)).await;
+                if !matches!(ask.kind, Kind::Several(_)) {
+                    Box::pin(self.process.run_under(&ask, time)).await;
+                }
             }
             50..60 => {
                 let ask = self.any();
                 let (time, patience) = (self.hold_time(&ask), ms(&mut self.rng, 0, 500));
                 // Dropped in the middle of whatever it does.
-                let _ = timeout(patience, Box::pin(self.process.run_under(&ask, time))).await;
+                if !matches!(ask.kind, Kind::Several(_)) {
+                    let _ = timeout(patience, Box::pin(self.process.run_under(&ask, time))).await;
+                }
             }
             60..72 => {
                 let ask = self.any();
                 let patience = ms(&mut self.rng, 0, 60);
-                let _ = timeout(patience, self.process.acquire(&ask)).await;
+                let _ = timeout(patience, Box::pin(self.process.acquire(&ask))).await;
             }
             72..82 => self.drop_and_try().await,
-            82..92 => self.try_together().await,
+            82..92 => Box::pin(self.try_together()).await,
             _ => {
                 let ask = self.ask();
                 let by_force = self.rng.random();
