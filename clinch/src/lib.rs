@@ -53,6 +53,6 @@ pub use error::{Denied, DeniedBy, Error};
 pub use key::{IntoKey, Key, KeyError, KeyTemplate, TemplateError};
 pub use lease::{Fence, Holder, Owner, Token};
 pub use manager::{
-    Builder, Lease, Limit, LockGuard, LockManager, LockOptions, Loss, Outcome, Scope, Shutdown, Sources,
-    Strategy, WithLock,
+    Builder, Lease, Limit, LockGuard, LockManager, LockOptions, Loss, Outcome, Scope, Shutdown,
+    SingleFlightError, Sources, Strategy, WithLock,
 };
