@@ -63,6 +63,9 @@ The command:
   CLINCH_KEY. It gets TERM, INT, HUP, QUIT, USR1 and USR2 that are sent to
   clinch; while clinch still waits for the lock, they end clinch. The lock is
   for the command itself, not for what it leaves running in the background.
+  CLINCH_FENCE is a number that rises with every holder of the key: a resource
+  that refuses a number lower than the highest it has seen is safe from a
+  command that writes after its lock was lost.
 
 When the lease is lost (no engine for too long, or ended by force):
   The command gets TERM, and KILL after the grace; so do the processes that it

@@ -28,6 +28,13 @@ use common::{Clinch, clinch, ended, eventually, run};
 /// Says `ready`, then waits for a line and ends with it as its exit code.
 const UNTIL_TOLD: &str = "echo ready; read code; exit ${code:-99}";
 
+/// All keys of the server but the records of the last fences, which outlive their locks so that the next one is higher.
+fn held(server: &RedisServer) -> Vec<String> {
+    let mut keys = server.keys("*");
+    keys.retain(|key| !key.contains(":fence:{"));
+    keys
+}
+
 /// Starts a second clinch on `key`, and returns when it was told that somebody has the lock, and waits.
 fn waiter(server: &RedisServer, key: &str) -> Clinch {
     let waiter = clinch(server, &["--key", key, "--wait", "60s", "--", "echo", "my turn"]);
@@ -46,14 +53,14 @@ fn the_lock_is_held_exactly_while_the_command_runs() {
     let server = RedisServer::start();
     let mut job = clinch(&server, &["--key", "nightly", "--", "sh", "-c", UNTIL_TOLD]);
     job.expect_line("ready");
-    assert_eq!(server.keys("*"), ["clinch:lock:nightly"]);
+    assert_eq!(held(&server), ["clinch:lock:nightly"]);
     let pttl = server.pttl("clinch:lock:nightly");
     assert!((1..=30_000).contains(&pttl), "the TTL is 30 s unless set, not {pttl} ms");
 
     job.tell("0");
 
     assert_eq!(job.end(), ended(0, ""));
-    assert_eq!(server.keys("*"), [""; 0]);
+    assert_eq!(held(&server), [""; 0]);
 }
 
 /// Proves: B12
@@ -64,7 +71,7 @@ fn the_exit_code_is_the_commands() {
         [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -TERM $$", 143), ("kill -KILL $$", 137)]
     {
         assert_eq!(run(&server, &["--key", "k", "--", "sh", "-c", script]), ended(code, ""), "{script}");
-        assert_eq!(server.keys("*"), [""; 0]);
+        assert_eq!(held(&server), [""; 0]);
     }
 }
 
@@ -76,6 +83,28 @@ fn the_command_inherits_its_streams_and_is_told_its_key() {
     job.tell("deploying");
     job.expect_line("deploying {shop}:deploy");
     assert_eq!(job.end(), ended(0, "problem\n"));
+}
+
+/// Proves: B2, B12
+#[test]
+fn the_command_is_told_a_fence_that_rises_with_every_holder() {
+    let server = RedisServer::start();
+    let mut last = 0;
+    for run_of_it in 1..=3 {
+        let ended = run(&server, &["--key", "k", "--", "sh", "-c", "echo \"$CLINCH_FENCE\""]);
+        let fence: u64 = ended.stdout.trim().parse().unwrap();
+        assert!(fence > last, "run {run_of_it}: {fence} is not above {last}");
+        last = fence;
+        // The record of it outlives the lock, but not for ever.
+        assert!(server.pttl("clinch:fence:{clinch:lock:k}") > 0);
+    }
+    // Also for a clinch that runs under a clinch: each has its own.
+    let clinch = env!("CARGO_BIN_EXE_clinch");
+    let inner = format!("{clinch} run --store {} --key j -- sh -c 'echo \"$CLINCH_FENCE\"'", server.url());
+    let ended = run(&server, &["--key", "k", "--", "sh", "-c", &format!("echo \"$CLINCH_FENCE\"; {inner}")]);
+    let fences: Vec<u64> = ended.stdout.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(fences.len(), 2);
+    assert!(fences[0] > last && fences[1] > last && fences[0] != fences[1], "{fences:?}");
 }
 
 /// Proves: B12
@@ -146,7 +175,7 @@ fn a_signal_ends_the_waiting() {
     assert_eq!(server.get("clinch:lock:k"), value);
     first.tell("0");
     assert_eq!(first.end(), ended(0, ""));
-    assert_eq!(server.keys("*"), [""; 0]);
+    assert_eq!(held(&server), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,7 +187,7 @@ async fn a_signal_that_comes_before_the_answer_leaves_no_lock() {
     let args = ["run", "--store", &proxy.url(), "--key", "k", "--ttl", "1h", "--wait", "1h", "--", "true"];
     let job = common::plain(&args);
     proxy.wait_until_held().await;
-    assert_eq!(server.keys("*"), ["clinch:lock:k"]);
+    assert_eq!(held(&server), ["clinch:lock:k"]);
 
     job.signal(Signal::TERM);
 
@@ -337,7 +366,7 @@ fn signals_are_passed_on() {
         job.expect_line(&format!("got {name}"));
         assert_eq!(job.end(), ended(7, ""), "{name}");
     }
-    assert_eq!(server.keys("*"), [""; 0]);
+    assert_eq!(held(&server), [""; 0]);
 }
 
 #[test]
@@ -347,7 +376,7 @@ fn a_signal_that_ends_the_command_makes_the_exit_code() {
     job.expect_line("ready");
     job.signal(Signal::TERM);
     assert_eq!(job.end(), ended(143, ""));
-    assert_eq!(server.keys("*"), [""; 0]);
+    assert_eq!(held(&server), [""; 0]);
 }
 
 #[test]
@@ -405,7 +434,7 @@ fn control_c_in_a_terminal_reaches_the_command_once() {
     common::send(clinch, Signal::USR1);
     job.expect_line("got USR1");
     assert_eq!(job.end(), ended(4, ""));
-    assert_eq!(server.keys("*"), [""; 0]);
+    assert_eq!(held(&server), [""; 0]);
 }
 
 /// A clinch that is killed cannot stop its command; its lock is free after its TTL.
@@ -501,7 +530,7 @@ fn engine_and_prefix_come_from_the_environment_too() {
     let env = [("CLINCH_STORE", Some(url.as_str())), ("CLINCH_PREFIX", Some("shop"))];
     let mut job = common::with_env(&env, &["run", "--key", "k", "--", "sh", "-c", UNTIL_TOLD]);
     job.expect_line("ready");
-    assert_eq!(server.keys("*"), ["shop:lock:k"]);
+    assert_eq!(held(&server), ["shop:lock:k"]);
     job.tell("0");
     assert_eq!(job.end(), ended(0, ""));
     // The environment's value is not shown, for it may hold a password.
@@ -567,7 +596,7 @@ fn a_command_that_cannot_be_started_leaves_no_lock() {
         let done = run(&server, &["--key", "k", "--", program]);
         assert_eq!(done.code, code, "{program}: {}", done.stderr);
         assert!(done.stderr.starts_with(&format!("clinch: cannot run `{program}`: ")), "{}", done.stderr);
-        assert_eq!(server.keys("*"), [""; 0]);
+        assert_eq!(held(&server), [""; 0]);
     }
 }
 

@@ -25,6 +25,7 @@
 //! - [`Key`] and [`KeyTemplate`] name what is locked.
 //! - [`lease`] is the model (claims, attempts, tokens, holders), [`store`] the port that engines implement,
 //!   [`stores`] the engines.
+//! - [`fencing`] checks at the resource that a writer is not late.
 //! - `conformance` (a feature of the same name) is the suite that every store passes.
 //!
 //! # What is promised
@@ -41,6 +42,7 @@ struct ReadmeExamples;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+pub mod fencing;
 pub mod key;
 pub mod lease;
 mod manager;
@@ -51,6 +53,6 @@ pub use error::{Denied, DeniedBy, Error};
 pub use key::{IntoKey, Key, KeyError, KeyTemplate, TemplateError};
 pub use lease::{Fence, Holder, Owner, Token};
 pub use manager::{
-    Builder, Lease, Limit, LockGuard, LockManager, LockOptions, Loss, Outcome, Scope, Shutdown, Sources,
-    Strategy, WithLock,
+    Builder, Lease, Limit, LockGuard, LockManager, LockOptions, Loss, Outcome, Scope, Shutdown,
+    SingleFlightError, Sources, Strategy, WithLock,
 };

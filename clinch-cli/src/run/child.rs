@@ -16,6 +16,7 @@ use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use clinch::Fence;
 use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group, test_kill_process_group};
 use rustix::termios::tcgetpgrp;
 use tokio::process::Command;
@@ -25,6 +26,7 @@ use super::Job;
 
 /// How the command finds what it holds.
 const KEY_ENV: &str = "CLINCH_KEY";
+const FENCE_ENV: &str = "CLINCH_FENCE";
 
 /// Pause between two looks at whether a process group is empty, which no event tells.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -42,11 +44,16 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts the command. It inherits everything, and gets its key.
-    pub(super) fn start(job: &Job) -> io::Result<Self> {
+    /// Starts the command. It inherits everything, and gets its key and the fence.
+    pub(super) fn start(job: &Job, fence: Option<Fence>) -> io::Result<Self> {
         let terminal = foreground_terminal();
         let mut command = Command::new(&job.program);
         command.args(&job.args).env(KEY_ENV, job.key.as_str());
+        match fence {
+            Some(fence) => command.env(FENCE_ENV, fence.to_string()),
+            // Not that of another clinch, under which this one runs.
+            None => command.env_remove(FENCE_ENV),
+        };
         if terminal.is_none() {
             command.process_group(0);
         }

@@ -68,7 +68,11 @@ pub(crate) async fn run(job: &Job) -> Exit {
 }
 
 async fn run_locked(job: &Job, locks: &LockManager, signals: &mut Signals) -> Exit {
-    let options = LockOptions::new(job.ttl).wait(job.wait).renew_for(Duration::MAX).label(job.label.as_str());
+    let mut options =
+        LockOptions::new(job.ttl).wait(job.wait).renew_for(Duration::MAX).label(job.label.as_str());
+    if locks.capabilities().fences {
+        options = options.fenced();
+    }
     let guard = tokio::select! {
         biased;
         // What the dropped call may have been granted is given back by the shutdown.
@@ -78,7 +82,7 @@ async fn run_locked(job: &Job, locks: &LockManager, signals: &mut Signals) -> Ex
             Err(error) => return refused(&error),
         },
     };
-    let exit = match Child::start(job) {
+    let exit = match Child::start(job, guard.fence()) {
         Ok(mut child) => attend(job, &mut child, &guard.lease(), signals).await,
         Err(error) => {
             say(&format!("cannot run `{}`: {error}", job.program.display()));

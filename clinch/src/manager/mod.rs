@@ -25,6 +25,7 @@ mod release;
 mod renew;
 mod schedule;
 mod scope;
+mod single_flight;
 mod sources;
 mod strategy;
 mod tally;
@@ -56,6 +57,7 @@ pub use self::limit::Limit;
 pub use self::options::{LockOptions, Strategy};
 pub use self::outcome::Outcome;
 pub use self::scope::Scope;
+pub use self::single_flight::SingleFlightError;
 pub use self::sources::Sources;
 pub use self::with_lock::WithLock;
 

@@ -143,7 +143,7 @@ impl LockOptions {
     }
 
     /// Asks for a [fence](crate::lease::Fence): a number that rises with every holder of the key, for the resource to reject
-    /// those who come late. See `docs/guarantees.md`.
+    /// those who come late. See [`fencing`](crate::fencing).
     pub const fn fenced(mut self) -> Self {
         self.fenced = true;
         self
