@@ -395,10 +395,10 @@ impl Core {
                         role.take_back();
                         reply
                     }
-                    None => {
-                        role.granted(&held);
-                        Reply::Granted(Tenure::new(held, 0, self.clone(), plan.passes()))
-                    }
+                    None => match role.granted(&held) {
+                        Ok(()) => Reply::Granted(Tenure::new(held, 0, self.clone(), plan.passes())),
+                        Err(other) => Reply::denied(local_denial(&other, 0, plan.claims[0].on()), plan),
+                    },
                 }
             }
             Ok(Verdict::Denied(denial)) => {

@@ -196,8 +196,12 @@ impl<'a> Alone<'a> {
             self.take_back();
             return reply;
         }
+        if let Err((claim, other)) = core.lines.hold(&held) {
+            // Its holder went on without the engine meanwhile.
+            self.take_back();
+            return Reply::denied(local_denial(&other, claim, plan.claims[claim].on()), plan);
+        }
         self.flight = None;
-        core.lines.granted(&held);
         Reply::Granted(Tenure::new(held, 0, core.clone(), false))
     }
 

@@ -56,7 +56,7 @@ impl Core {
         let now = Instant::now();
         let until = now.checked_add(lasts).unwrap_or_else(|| now + super::LockOptions::MAX_WAIT);
         let held = Arc::new(Held::degraded(attempt, until, plan.scope));
-        match self.lines.hold_without_engine(&held) {
+        match self.lines.hold(&held) {
             Ok(()) => {
                 tracing::warn!(key = %plan.key(), %error, "engine failure; going on unprotected");
                 Reply::Granted(Tenure::new(held, 0, self.clone(), false))

@@ -277,18 +277,12 @@ impl Lines {
         claims.iter().fold(false, |revoked, claim| self.with_slot(claim.on(), over) | revoked)
     }
 
-    /// A lease was granted to an attempt without a seat.
-    pub(super) fn granted(&self, held: &Arc<Held>) {
-        for claim in held.claims() {
-            self.with_slot(claim.on(), |slot| slot.leases.push(held.clone()));
-        }
-    }
-
-    /// Notes a lease that the engine knows nothing of, unless another one of this process stands in its way.
+    /// Notes a lease of an attempt without a seat, or one that the engine knows nothing of, unless another one of this
+    /// process stands in its way.
     ///
     /// # Errors
     /// The claim and the lease that stands in its way.
-    pub(super) fn hold_without_engine(&self, held: &Arc<Held>) -> Result<(), (usize, Arc<Held>)> {
+    pub(super) fn hold(&self, held: &Arc<Held>) -> Result<(), (usize, Arc<Held>)> {
         for (place, claim) in held.claims().iter().enumerate() {
             let way = self.with_slot(claim.on(), |slot| match slot.local(claim.on(), claim.mode()) {
                 Some((other, Standing::Valid)) => Some(other),
@@ -309,7 +303,9 @@ impl Lines {
     /// instead of being denied by it.
     pub(super) fn take_back(&self, attempt: Arc<Attempt>) {
         let held = Arc::new(Held::to_take_back(attempt));
-        self.granted(&held);
+        for claim in held.claims() {
+            self.with_slot(claim.on(), |slot| slot.leases.push(held.clone()));
+        }
         self.releases.push(held);
     }
 

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Answer, Flight, HeadTurn, Lines, Seat, Shape, Turn, local_denial};
 use crate::lease::{Claim, Mode};
-use crate::manager::held::Held;
+use crate::manager::held::{Held, Standing};
 use crate::manager::schedule::Schedule;
 use crate::store::{Denial, ErrorKind, StoreError};
 
@@ -245,18 +245,36 @@ impl<'a> Role<'a> {
     }
 
     /// The call was granted.
-    pub(in crate::manager) fn granted(mut self, held: &Arc<Held>) {
-        self.flight = None;
+    ///
+    /// # Errors
+    /// A lease of this process that stands in the way all the same: its holder went on without the engine meanwhile. Then
+    /// what was granted is taken back.
+    pub(in crate::manager) fn granted(mut self, held: &Arc<Held>) -> Result<(), Arc<Held>> {
         let (on, mode) = (self.claim.on(), self.mode());
-        self.lines.with_slot(on, |slot| {
+        let in_the_way = self.lines.with_slot(on, |slot| {
+            if let Some((other, Standing::Valid)) = slot.local(on, mode) {
+                return Some(other);
+            }
             slot.leases.push(held.clone());
             let lane = slot.lane(mode);
             lane.denial = None;
             // There may be another place for the next one.
             lane.freed |= mode != Mode::Exclusive;
+            None
         });
+        let holder = in_the_way.as_ref().unwrap_or(held);
         if mode == Mode::Exclusive {
-            self.answer_riders(&Answer::Denied(local_denial(held, 0, on)));
+            self.answer_riders(&Answer::Denied(local_denial(holder, 0, on)));
+        }
+        match in_the_way {
+            None => {
+                self.flight = None;
+                Ok(())
+            }
+            Some(other) => {
+                self.take_back();
+                Err(other)
+            }
         }
     }
 
