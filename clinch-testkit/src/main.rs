@@ -1,7 +1,7 @@
 //! Measurements and checks that need more than one process, or more time than a test.
 //!
-//! `cargo run --release -p clinch-testkit -- handover | counter | cycles | simulate | with-redis`. Each starts its own Redis unless it is given
-//! a store, prints what it saw, and exits with 1 if what it checks does not hold.
+//! `cargo run --release -p clinch-testkit -- help` lists them. Each starts its own Redis unless it is given a store, prints
+//! what it saw, and exits with 1 if what it checks does not hold.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to a person")]
 #![allow(
@@ -27,6 +27,10 @@ enum Args {
     Counter(commands::counter::Args),
     /// Takes and gives back locks in a loop and watches the memory of the process.
     Cycles(commands::cycles::Args),
+    /// One limit, processes that are killed and stopped while they hold permits of it.
+    Permits(commands::permits::Args),
+    /// Two processes with many waiting tasks each fight over one key.
+    Contend(commands::contend::Args),
     /// The real manager on a simulated engine with seeded faults, checked against its history.
     Simulate(commands::simulate::Args),
     /// Runs a command with a Redis server of its own, whose address it finds in `CLINCH_STORE`.
@@ -37,6 +41,12 @@ enum Args {
     /// One of the processes of `counter`.
     #[command(hide = true)]
     CounterWorker(commands::counter::WorkerArgs),
+    /// One of the processes of `permits`.
+    #[command(hide = true)]
+    PermitsHolder(commands::permits::HolderArgs),
+    /// One of the processes of `contend`.
+    #[command(hide = true)]
+    ContendFighter(commands::contend::FighterArgs),
 }
 
 fn main() -> ExitCode {
@@ -46,8 +56,12 @@ fn main() -> ExitCode {
         Args::Handover(args) => on_a_runtime(commands::handover::run(&args)),
         Args::Counter(args) => commands::counter::run(&args),
         Args::Cycles(args) => on_a_runtime(commands::cycles::run(&args)),
+        Args::Permits(args) => on_a_runtime(commands::permits::run(&args)),
+        Args::Contend(args) => commands::contend::run(&args),
         Args::HandoverWaiter(args) => on_a_runtime(commands::handover::wait(&args)),
         Args::CounterWorker(args) => on_a_runtime(commands::counter::work(&args)),
+        Args::PermitsHolder(args) => on_a_runtime(commands::permits::hold(args)),
+        Args::ContendFighter(args) => on_a_runtime(commands::contend::fight(args)),
     };
     if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,9 +1,13 @@
 //! One file a command.
 
+pub(crate) mod contend;
 pub(crate) mod counter;
 pub(crate) mod cycles;
 pub(crate) mod handover;
+mod kid;
+pub(crate) mod permits;
 pub(crate) mod simulate;
+mod spans;
 pub(crate) mod with_redis;
 
 use std::process::{Child, Command, Stdio};

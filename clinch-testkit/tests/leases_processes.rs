@@ -1,0 +1,40 @@
+//! Limits, queues, hand-overs, outages and renewals on a real Redis: short runs of the commands that check them.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
+
+use std::process::Command;
+
+fn testkit(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_clinch-testkit")).args(arguments).output().unwrap();
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{text}");
+    (output.status.success(), text)
+}
+
+/// Proves: T4
+/// Fault: 9, 11, 39
+/// Processes are killed and stopped while they hold permits of a limit of seven: never are more than seven valid, and in
+/// the end exactly seven can be taken.
+#[test]
+fn never_more_permits_than_the_limit() {
+    let (holds, text) = testkit(&["permits", "--seconds", "5"]);
+    assert!(holds && text.contains("most valid at once: 7 of 7"), "{text}");
+}
+
+/// Holders that believe in a permit beyond its validity are found out, so the check above can fail.
+#[test]
+fn permits_that_are_believed_in_for_too_long_are_found() {
+    let (holds, text) = testkit(&["permits", "--seconds", "5", "--gullible"]);
+    assert!(!holds && !text.contains("panicked"), "{text}");
+    let most = text.split("most valid at once: ").nth(1).and_then(|rest| rest.split(' ').next());
+    assert!(most.is_some_and(|most| most.parse::<u32>().unwrap() > 7), "{text}");
+}
+
+/// Proves: B5
+/// Leases are passed on inside a process, and still the other process gets its share.
+#[test]
+fn two_processes_share_a_key_that_both_want_all_the_time() {
+    let (holds, text) = testkit(&["contend", "--seconds", "2"]);
+    assert!(holds, "{text}");
+}
