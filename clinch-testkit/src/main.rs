@@ -31,6 +31,10 @@ enum Args {
     Permits(commands::permits::Args),
     /// Two processes with many waiting tasks each fight over one key.
     Contend(commands::contend::Args),
+    /// Order across processes on a fair key, and what a death at the head of its queue costs.
+    Fair(commands::fair::Args),
+    /// Many waiters of one fair key, and what their turns cost.
+    Queue(commands::queue::Args),
     /// The real manager on a simulated engine with seeded faults, checked against its history.
     Simulate(commands::simulate::Args),
     /// Runs a command with a Redis server of its own, whose address it finds in `CLINCH_STORE`.
@@ -47,6 +51,9 @@ enum Args {
     /// One of the processes of `contend`.
     #[command(hide = true)]
     ContendFighter(commands::contend::FighterArgs),
+    /// One of the processes of `fair`.
+    #[command(hide = true)]
+    FairWaiter(commands::fair::WaiterArgs),
 }
 
 fn main() -> ExitCode {
@@ -58,10 +65,13 @@ fn main() -> ExitCode {
         Args::Cycles(args) => on_a_runtime(commands::cycles::run(&args)),
         Args::Permits(args) => on_a_runtime(commands::permits::run(&args)),
         Args::Contend(args) => commands::contend::run(&args),
+        Args::Fair(args) => on_a_runtime(commands::fair::run(&args)),
+        Args::Queue(args) => on_a_runtime(commands::queue::run(&args)),
         Args::HandoverWaiter(args) => on_a_runtime(commands::handover::wait(&args)),
         Args::CounterWorker(args) => on_a_runtime(commands::counter::work(&args)),
         Args::PermitsHolder(args) => on_a_runtime(commands::permits::hold(args)),
         Args::ContendFighter(args) => on_a_runtime(commands::contend::fight(args)),
+        Args::FairWaiter(args) => on_a_runtime(commands::fair::wait(args)),
     };
     if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

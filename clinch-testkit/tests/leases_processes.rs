@@ -38,3 +38,20 @@ fn two_processes_share_a_key_that_both_want_all_the_time() {
     let (holds, text) = testkit(&["contend", "--seconds", "2"]);
     assert!(holds, "{text}");
 }
+
+/// Proves: B7
+/// Fault: 11
+/// Order across processes is that of arrival. One that died at the head of the queue is passed over long before the TTL of
+/// 30 s; how long exactly is the command's business, not a test's.
+#[test]
+fn a_fair_key_keeps_its_order_across_processes() {
+    let (holds, text) = testkit(&["fair", "--waiters", "5", "--deaths", "1", "--most-ms", "5000"]);
+    assert!(holds, "{text}");
+}
+
+/// Proves: B7
+#[test]
+fn a_long_queue_is_served_in_order() {
+    let (holds, text) = testkit(&["queue", "--waiters", "200"]);
+    assert!(holds, "{text}");
+}

@@ -3,9 +3,11 @@
 pub(crate) mod contend;
 pub(crate) mod counter;
 pub(crate) mod cycles;
+pub(crate) mod fair;
 pub(crate) mod handover;
 mod kid;
 pub(crate) mod permits;
+pub(crate) mod queue;
 pub(crate) mod simulate;
 mod spans;
 pub(crate) mod with_redis;
