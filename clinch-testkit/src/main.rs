@@ -35,6 +35,10 @@ enum Args {
     Fair(commands::fair::Args),
     /// Many waiters of one fair key, and what their turns cost.
     Queue(commands::queue::Args),
+    /// Tries that go on without an engine that is stopped or killed.
+    Breaker(commands::breaker::Args),
+    /// Many leases that are renewed on one manager.
+    Renewals(commands::renewals::Args),
     /// The real manager on a simulated engine with seeded faults, checked against its history.
     Simulate(commands::simulate::Args),
     /// Runs a command with a Redis server of its own, whose address it finds in `CLINCH_STORE`.
@@ -67,6 +71,8 @@ fn main() -> ExitCode {
         Args::Contend(args) => commands::contend::run(&args),
         Args::Fair(args) => on_a_runtime(commands::fair::run(&args)),
         Args::Queue(args) => on_a_runtime(commands::queue::run(&args)),
+        Args::Breaker(args) => on_a_runtime(commands::breaker::run(&args)),
+        Args::Renewals(args) => on_a_runtime(commands::renewals::run(&args)),
         Args::HandoverWaiter(args) => on_a_runtime(commands::handover::wait(&args)),
         Args::CounterWorker(args) => on_a_runtime(commands::counter::work(&args)),
         Args::PermitsHolder(args) => on_a_runtime(commands::permits::hold(args)),

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod breaker;
 pub(crate) mod contend;
 pub(crate) mod counter;
 pub(crate) mod cycles;
@@ -8,6 +9,7 @@ pub(crate) mod handover;
 mod kid;
 pub(crate) mod permits;
 pub(crate) mod queue;
+pub(crate) mod renewals;
 pub(crate) mod simulate;
 mod spans;
 pub(crate) mod with_redis;
