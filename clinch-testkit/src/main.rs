@@ -1,7 +1,7 @@
 //! Measurements and checks that need more than one process, or more time than a test.
 //!
-//! `cargo run --release -p clinch-testkit -- handover | counter | cycles | simulate | fences | with-redis`. Each starts its own Redis unless it is given
-//! a store, prints what it saw, and exits with 1 if what it checks does not hold.
+//! `cargo run --release -p clinch-testkit -- help` lists them. Each starts its own Redis unless it is given a store, prints
+//! what it saw, and exits with 1 if what it checks does not hold.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to a person")]
 #![allow(
@@ -27,6 +27,18 @@ enum Args {
     Counter(commands::counter::Args),
     /// Takes and gives back locks in a loop and watches the memory of the process.
     Cycles(commands::cycles::Args),
+    /// One limit, processes that are killed and stopped while they hold permits of it.
+    Permits(commands::permits::Args),
+    /// Two processes with many waiting tasks each fight over one key.
+    Contend(commands::contend::Args),
+    /// Order across processes on a fair key, and what a death at the head of its queue costs.
+    Fair(commands::fair::Args),
+    /// Many waiters of one fair key, and what their turns cost.
+    Queue(commands::queue::Args),
+    /// Tries that go on without an engine that is stopped or killed.
+    Breaker(commands::breaker::Args),
+    /// Many leases that are renewed on one manager.
+    Renewals(commands::renewals::Args),
     /// The real manager on a simulated engine with seeded faults, checked against its history.
     Simulate(commands::simulate::Args),
     /// Fences in great numbers on the simulated engine, while it restarts and forgets.
@@ -39,6 +51,15 @@ enum Args {
     /// One of the processes of `counter`.
     #[command(hide = true)]
     CounterWorker(commands::counter::WorkerArgs),
+    /// One of the processes of `permits`.
+    #[command(hide = true)]
+    PermitsHolder(commands::permits::HolderArgs),
+    /// One of the processes of `contend`.
+    #[command(hide = true)]
+    ContendFighter(commands::contend::FighterArgs),
+    /// One of the processes of `fair`.
+    #[command(hide = true)]
+    FairWaiter(commands::fair::WaiterArgs),
 }
 
 fn main() -> ExitCode {
@@ -49,8 +70,17 @@ fn main() -> ExitCode {
         Args::Handover(args) => on_a_runtime(commands::handover::run(&args)),
         Args::Counter(args) => commands::counter::run(&args),
         Args::Cycles(args) => on_a_runtime(commands::cycles::run(&args)),
+        Args::Permits(args) => on_a_runtime(commands::permits::run(&args)),
+        Args::Contend(args) => commands::contend::run(&args),
+        Args::Fair(args) => on_a_runtime(commands::fair::run(&args)),
+        Args::Queue(args) => on_a_runtime(commands::queue::run(&args)),
+        Args::Breaker(args) => on_a_runtime(commands::breaker::run(&args)),
+        Args::Renewals(args) => on_a_runtime(commands::renewals::run(&args)),
         Args::HandoverWaiter(args) => on_a_runtime(commands::handover::wait(&args)),
         Args::CounterWorker(args) => on_a_runtime(commands::counter::work(&args)),
+        Args::PermitsHolder(args) => on_a_runtime(commands::permits::hold(args)),
+        Args::ContendFighter(args) => on_a_runtime(commands::contend::fight(args)),
+        Args::FairWaiter(args) => on_a_runtime(commands::fair::wait(args)),
     };
     if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

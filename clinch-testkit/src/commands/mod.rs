@@ -1,10 +1,18 @@
 //! One file a command.
 
+pub(crate) mod breaker;
+pub(crate) mod contend;
 pub(crate) mod counter;
 pub(crate) mod cycles;
+pub(crate) mod fair;
 pub(crate) mod fences;
 pub(crate) mod handover;
+mod kid;
+pub(crate) mod permits;
+pub(crate) mod queue;
+pub(crate) mod renewals;
 pub(crate) mod simulate;
+mod spans;
 pub(crate) mod with_redis;
 
 use std::process::{Child, Command, Stdio};

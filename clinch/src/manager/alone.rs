@@ -75,6 +75,9 @@ impl Core {
                 _ => return reply,
             }
             last.set(reply);
+            if Instant::now() >= deadline {
+                return last.reply().unwrap_or(Reply::ShutDown);
+            }
             tokio::select! {
                 biased;
                 () = listening.schedule.due() => {}

@@ -86,6 +86,9 @@ impl Core {
                     let denial = local_denial(&held, claim, plan.claims[claim].on());
                     return Some(Reply::denied(denial, plan));
                 }
+                (_, _, _) if self.breaker.is_open() => {
+                    return self.not_asked().map(|error| Reply::Failed(error, None));
+                }
                 (_, held, _) => tokio::select! {
                     biased;
                     () = held.over() => {}

@@ -80,7 +80,7 @@ impl Tenure {
             // The engine said that it is gone: there is nothing to give back.
             End::Tell(Telling::Nothing) => return Ok(false),
             End::Tell(Telling::TakeBack) => {
-                self.core.releases.push(self.held.clone());
+                self.core.lines.give_back(self.held.clone());
                 return Ok(false);
             }
             End::Tell(Telling::Release) => {}
@@ -96,7 +96,7 @@ impl Tenure {
 impl Drop for Tenure {
     fn drop(&mut self) {
         if let End::Tell(Telling::Release | Telling::TakeBack) = self.end() {
-            self.core.releases.push(self.held.clone());
+            self.core.lines.give_back(self.held.clone());
         }
     }
 }

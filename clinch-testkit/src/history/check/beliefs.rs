@@ -36,9 +36,17 @@ impl Checker<'_> {
             let end = last.entry((hold.key.as_str(), &hold.token)).or_default();
             *end = (*end).max(hold.span.to + header.latest_landing);
         }
+        // A caller that does not know since when it has its lease renews it before it believes in it.
+        let mut renewed: BTreeMap<&Tag, Duration> = BTreeMap::new();
+        for (at, event) in self.events() {
+            if let Event::Sent { op: Some(_), call: Call::Renew, token, .. } = event {
+                renewed.insert(token, at + header.latest_landing);
+            }
+        }
         let mut found = Vec::new();
         for tenure in self.index.tenures.iter().filter(|tenure| tenure.role.is_held()) {
             let last = last.get(&(tenure.key.as_str(), &tenure.token)).copied().unwrap_or_default();
+            let last = last.max(renewed.get(&tenure.token).copied().unwrap_or_default());
             let limit = last.max(tenure.span.from) + tenure.ttl + allowance(tenure.ttl);
             if tenure.span.to > limit {
                 let what = format!("{} was kept until {} ms", shown(tenure), tenure.span.to.as_millis());

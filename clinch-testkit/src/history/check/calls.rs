@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::index::{COARSE, Hold, Operation, Span, Tenure};
-use super::super::{Answer, Call, Event, Outcome, Role, Stop, Tag, Wanted, Wish};
+use super::super::{Answer, Call, Event, Outcome, Role, Tag, Wanted, Wish};
 use super::{Checker, Rule, Violation, shown, violation};
 
 impl Checker<'_> {
@@ -121,9 +121,6 @@ impl Checker<'_> {
                 {
                     return false;
                 }
-                if self.revoked_and_granted_again(hold) {
-                    return false;
-                }
                 // What was granted, or renewed, only after it was given back came late over the network: nobody could
                 // have waited for that.
                 let mut there = self.index.tenures_of(hold).filter(|tenure| tenure.span.meets(span));
@@ -138,38 +135,35 @@ impl Checker<'_> {
         found
     }
 
-    /// Whether the holder was told of a revocation, while a copy of its acquire that came later had the lease granted again:
-    /// by all that its process knows, that lease is gone.
-    fn revoked_and_granted_again(&self, hold: &Hold) -> bool {
-        let ended = hold.ended_by.and_then(|ended| self.history.entries.get(ended)).map(|entry| &entry.event);
-        let revoked = self
+    // (i)
+    pub(super) fn denials(&self) -> Vec<Violation> {
+        let mut last_sent: BTreeMap<u64, (Duration, &Tag)> = BTreeMap::new();
+        for (at, event) in self.events() {
+            if let Event::Sent { op: Some(op), call: Call::Acquire, token, .. } = event {
+                last_sent.insert(*op, (at, token));
+            }
+        }
+        let revoked: BTreeSet<&Tag> = self
             .index
             .steps
             .iter()
-            .find(|(_, step)| step.call == Call::Revoke && step.token == hold.token && step.changed());
-        matches!(ended, Some(Event::Ended { how: Stop::Lost, .. }))
-            && revoked.is_some_and(|(at, _)| {
-                *at <= hold.span.to && self.index.tenures_of(hold).any(|tenure| tenure.span.from >= *at)
-            })
-    }
-
-    // (i)
-    pub(super) fn denials(&self) -> Vec<Violation> {
-        let mut last_sent: BTreeMap<u64, Duration> = BTreeMap::new();
-        for (at, event) in self.events() {
-            if let Event::Sent { op: Some(op), call: Call::Acquire, .. } = event {
-                last_sent.insert(*op, at);
-            }
-        }
+            .filter(|(_, step)| step.call == Call::Revoke && step.changed())
+            .map(|(_, step)| &step.token)
+            .collect();
         let mut found = Vec::new();
-        for (op, operation, span, _) in self.denied() {
+        for (op, operation, span, holder) in self.denied() {
             let Some(wanted) = operation.wanted() else { continue };
+            let last_sent = last_sent.get(&op).copied();
+            if holder.is_none() && last_sent.is_some_and(|(_, token)| revoked.contains(token)) {
+                // Granted, and ended by force before the answer came.
+                continue;
+            }
             let strict = wanted.bare || operation.is_try();
             if !strict && (!self.quiet() || self.stood_in_line(op, operation, span)) {
                 continue;
             }
             // A bare client repeats what the engine told it last.
-            let from = last_sent.get(&op).copied().filter(|_| wanted.bare).unwrap_or(span.from);
+            let from = last_sent.filter(|_| wanted.bare).map_or(span.from, |(at, _)| at);
             let call = Span { from, to: span.to };
             let here = |hold: &Hold| {
                 let same = |(key, ..): &(String, Role, u32)| *key == hold.key;

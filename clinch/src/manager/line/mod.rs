@@ -302,9 +302,18 @@ impl Lines {
     /// Has an attempt whose outcome is not known, or not wanted, released. Until that is answered, tries wait for it
     /// instead of being denied by it.
     pub(super) fn take_back(&self, attempt: Arc<Attempt>) {
-        let held = Arc::new(Held::to_take_back(attempt));
+        self.give_back(Arc::new(Held::to_take_back(attempt)));
+    }
+
+    /// Has a lease released that is on its way out; the same for tries.
+    pub(super) fn give_back(&self, held: Arc<Held>) {
         for claim in held.claims() {
-            self.with_slot(claim.on(), |slot| slot.leases.push(held.clone()));
+            self.with_slot(claim.on(), |slot| {
+                // One that was lost is not known here any more.
+                if !slot.leases.iter().any(|other| Arc::ptr_eq(other, &held)) {
+                    slot.leases.push(held.clone());
+                }
+            });
         }
         self.releases.push(held);
     }
@@ -345,7 +354,7 @@ impl Lines {
             Handed::Back => pass,
         };
         if held.begin_release(pass) != Telling::Nothing {
-            self.releases.push(held);
+            self.give_back(held);
         }
     }
 
