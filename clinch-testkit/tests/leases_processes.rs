@@ -68,7 +68,6 @@ fn an_outage_costs_little_and_is_over_soon() {
 
 /// The same with all tries on one key, whose first one is not given back before the engine answers.
 #[test]
-#[ignore = "fails: an open breaker does not spare a try the wait for this process's own unanswered release"]
 fn an_outage_costs_little_on_one_key() {
     let (holds, text) = testkit(&["breaker", "--one-key"]);
     assert!(holds, "{text}");

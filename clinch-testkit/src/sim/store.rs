@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use clinch::lease::{Attempt, Claim, ClaimKey, Holder, Mode, Patience, Token};
+use clinch::lease::{Attempt, Claim, ClaimKey, Holder, Mode, Patience, Space, Token};
 use clinch::store::{
     Capabilities, Cursor, Denial, ErrorKind, Grant, Page, Release, Renewal, Revocations, Store, StoreError,
     StoreFuture, Verdict, Wakeups,
@@ -177,7 +177,7 @@ impl SimStore {
 fn asked(attempt: &Attempt) -> Result<Asked, StoreError> {
     let fenced = |claim: &Claim| claim.fence_floor().is_some() && claim.mode() != Mode::Exclusive;
     let queues = matches!(attempt.patience(), Patience::Queue { .. });
-    let plain = matches!(attempt.claims(), [claim] if claim.mode() == Mode::Exclusive);
+    let plain = matches!(attempt.claims(), [claim] if claim.mode() == Mode::Exclusive && claim.on().space == Space::Lock);
     if attempt.claims().iter().any(fenced) || (queues && !plain) {
         let why = "fences are for exclusive claims, and queues for a single one";
         return Err(StoreError::not_applied(ErrorKind::Unsupported, why));

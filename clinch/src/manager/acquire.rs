@@ -154,11 +154,8 @@ impl Core {
                     return Reply::denied(local_denial(&held, 0, claim.on()), plan);
                 }
                 Entry::Releasing(held) => {
-                    if let Some(error) = self.not_asked() {
+                    if let Err(error) = self.over_by(limit, &held).await {
                         return Reply::Failed(error, None);
-                    }
-                    if timeout_at(limit, held.over()).await.is_err() {
-                        return Reply::Failed(no_answer(OWN_RELEASE), None);
                     }
                 }
                 Entry::Ask(role) => return self.ask_until(limit, role, plan).await,
@@ -172,15 +169,20 @@ impl Core {
     pub(super) async fn let_out(&self, plan: &Plan, limit: Instant) -> Result<(), StoreError> {
         for claim in plan.claims.iter().filter(|claim| claim.mode() != Mode::Exclusive) {
             for held in self.lines.releasing(claim.on()) {
-                if let Some(error) = self.not_asked() {
-                    return Err(error);
-                }
-                if timeout_at(limit, held.over()).await.is_err() {
-                    return Err(no_answer(OWN_RELEASE));
-                }
+                self.over_by(limit, &held).await?;
             }
         }
         Ok(())
+    }
+
+    /// Waits for the answer to this process's own release, as long as the engine is asked at all.
+    pub(super) async fn over_by(&self, limit: Instant, held: &Held) -> Result<(), StoreError> {
+        tokio::select! {
+            biased;
+            () = held.over() => Ok(()),
+            error = self.breaker.not_asked() => Err(error),
+            () = sleep_until(limit) => Err(no_answer(OWN_RELEASE)),
+        }
     }
 
     /// Why the engine is not asked now, if it is not: then its answer to a release is not worth waiting for either.

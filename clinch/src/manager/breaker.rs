@@ -2,7 +2,8 @@
 //!
 //! It opens when the engine failed several times in a row over a while (a connection that is cut fails many calls at once and
 //! says nothing of the next), or did not answer one call within its whole time limit while it answered nobody else either. While it is open, acquires fail at once, and the background task pings the engine; the
-//! first answer closes it. Renewals and releases never ask it: whoever holds something keeps trying.
+//! first answer closes it. Renewals and releases tell it how they fared and never ask it: whoever holds something keeps
+//! trying.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,6 +26,9 @@ pub(super) struct Breaker {
     /// Counts answers, so that a call that was not answered knows whether another was meanwhile.
     answers: AtomicU64,
     state: Mutex<State>,
+    /// For the background task.
+    to_probe: Notify,
+    /// For those who wait for an answer.
     opened: Notify,
 }
 
@@ -78,7 +82,7 @@ impl Breaker {
             );
             return Err(StoreError::not_applied(ErrorKind::Unavailable, message));
         }
-        Ok(Call { answers_before: self.answers.load(Ordering::Acquire) })
+        Ok(self.calling())
     }
 
     /// The call had an answer, whatever it was.
@@ -114,7 +118,33 @@ impl Breaker {
             self.open.store(true, Ordering::Release);
             drop(state);
             tracing::warn!(%error, "the engine does not answer; acquires fail at once until it does");
-            self.opened.notify_one();
+            self.to_probe.notify_one();
+            self.opened.notify_waiters();
+        }
+    }
+
+    /// Notes how a step that is never held back fared.
+    pub(super) fn heard<T>(&self, call: Call, answer: &Result<T, StoreError>) {
+        match answer {
+            Ok(_) => self.answered(),
+            Err(error) => self.failed(call, error),
+        }
+    }
+
+    /// A step that is never held back begins.
+    pub(super) fn calling(&self) -> Call {
+        Call { answers_before: self.answers.load(Ordering::Acquire) }
+    }
+
+    /// Waits until it is open, and says why.
+    pub(super) async fn not_asked(&self) -> StoreError {
+        loop {
+            let mut opened = std::pin::pin!(self.opened.notified());
+            opened.as_mut().enable();
+            if let Err(error) = self.admit() {
+                return error;
+            }
+            opened.await;
         }
     }
 
@@ -133,7 +163,7 @@ impl Breaker {
             let next = self.state().open.as_ref().map(|open| open.next_probe);
             match next {
                 Some(at) => return sleep_until(at).await,
-                None => self.opened.notified().await,
+                None => self.to_probe.notified().await,
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::acquire::{Reply, no_answer_to_release};
+use super::acquire::Reply;
 use super::alone::Alone;
 use super::core::Core;
 use super::held::Standing;
@@ -86,14 +86,11 @@ impl Core {
                     let denial = local_denial(&held, claim, plan.claims[claim].on());
                     return Some(Reply::denied(denial, plan));
                 }
-                (_, _, _) if self.breaker.is_open() => {
-                    return self.not_asked().map(|error| Reply::Failed(error, None));
+                (_, held, _) => {
+                    if let Err(error) = self.over_by(limit, &held).await {
+                        return Some(Reply::Failed(error, None));
+                    }
                 }
-                (_, held, _) => tokio::select! {
-                    biased;
-                    () = held.over() => {}
-                    () = sleep_until(limit) => return Some(Reply::Failed(no_answer_to_release(), None)),
-                },
             }
         }
     }

@@ -61,7 +61,10 @@ impl Core {
     /// future is dropped.
     pub(super) async fn release(&self, held: &Arc<Held>) -> Result<Release, StoreError> {
         let mut later = Later { releases: &self.releases, held: Some(held) };
-        let answer = self.once_more(|| self.store.release(held.attempt())).await?;
+        let call = self.breaker.calling();
+        let answer = self.once_more(|| self.store.release(held.attempt())).await;
+        self.breaker.heard(call, &answer);
+        let answer = answer?;
         later.held = None;
         self.given_back(held, answer.woken);
         if !answer.conclusive {
@@ -73,7 +76,9 @@ impl Core {
     /// Makes one call to give back a lease from the queue, and puts it back into the queue if that was not the last.
     pub(super) async fn release_from_queue(&self, mut releasing: Releasing) {
         let unfinished = Unfinished { core: self, releasing: Some(&mut releasing) };
+        let call = self.breaker.calling();
         let answer = self.store.release(unfinished.held().attempt()).await;
+        self.breaker.heard(call, &answer);
         unfinished.finish();
         let held = releasing.held.clone();
         let last = match answer {

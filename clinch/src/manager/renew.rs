@@ -190,6 +190,7 @@ impl Core {
                 jobs.push(job);
             }
         }
+        let call = self.breaker.calling();
         let answers = match leases.as_slice() {
             [] => return,
             [lease] => vec![self.store.renew(lease).await],
@@ -204,6 +205,9 @@ impl Core {
                 }
             },
         };
+        if let Some(answer) = answers.first() {
+            self.breaker.heard(call, answer);
+        }
         for (job, answer) in jobs.into_iter().zip(answers) {
             self.renewed(job, answer, boot_at);
         }

@@ -11,6 +11,11 @@
     clippy::print_stdout,
     reason = "a test stops at the first surprise"
 )]
+#![allow(
+    clippy::mem_forget,
+    clippy::large_futures,
+    reason = "a process that dies drops nothing; and a test's stack is large enough"
+)]
 
 mod common;
 

@@ -123,8 +123,13 @@ impl Checker<'_> {
                 }
                 // What was granted, or renewed, only after it was given back came late over the network: nobody could
                 // have waited for that.
-                let mut there = self.index.tenures_of(hold).filter(|tenure| tenure.span.meets(span));
-                there.all(|tenure| tenure.last_set <= hold.span.to)
+                let mut there =
+                    self.index.tenures_of(hold).filter(|tenure| tenure.span.meets(span)).peekable();
+                let came_late =
+                    there.peek().is_none() || !there.all(|tenure| tenure.last_set <= hold.span.to);
+                // On its way to the next in line, which was there before this one, as soon as it is renewed.
+                let passing = self.renewed_after(hold) && self.stood_in_line(op, operation, span);
+                !came_late && !passing
             });
             if given_back {
                 let what =
@@ -133,6 +138,14 @@ impl Checker<'_> {
             }
         }
         found
+    }
+
+    /// Whether the lease was renewed after its holder was done with it.
+    fn renewed_after(&self, hold: &Hold) -> bool {
+        self.events().any(|(at, event)| {
+            let renewal = |call: Call, token: &Tag| call == Call::Renew && *token == hold.token;
+            matches!(event, Event::Sent { call, token, .. } if renewal(*call, token)) && at >= hold.span.to
+        })
     }
 
     // (i)

@@ -204,18 +204,26 @@ pub trait Rules: fmt::Debug + Send + Sync {
             table.on(claim.on()).iter().any(|place| place.token == asked.token && place.role == role)
         };
         let readers = table.on(claim.on()).iter().any(|place| place.role == Role::Shared);
-        let (role, time, confirm) = match asked.asking {
-            Asking::Again { left, within } if claim.mode() == Mode::Exclusive && readers => {
-                (Role::Writer, left.min(within), Duration::ZERO)
+        let writes = claim.mode() == Mode::Exclusive && readers;
+        let mut remembered = Vec::new();
+        match asked.asking {
+            Asking::Again { left, within } if writes => {
+                remembered.push((Role::Writer, left.min(within), Duration::ZERO));
             }
-            Asking::Queue { left, confirm } if !there(Role::Queued) => (Role::Queued, left, confirm),
-            _ => return,
-        };
-        if time.as_millis() == 0 {
-            return;
+            Asking::Queue { left, confirm } => {
+                if writes {
+                    remembered.push((Role::Writer, left.min(confirm), Duration::ZERO));
+                }
+                if !there(Role::Queued) {
+                    remembered.push((Role::Queued, left, confirm));
+                }
+            }
+            _ => {}
         }
-        let (token, mode, expires) = (asked.token.clone(), claim.mode(), now.after(time));
-        table.put(claim.on(), Place { token, role, mode, expires, fence: None, confirm });
+        for (role, time, confirm) in remembered.into_iter().filter(|(_, time, _)| time.as_millis() > 0) {
+            let (token, mode, expires) = (asked.token.clone(), claim.mode(), now.after(time));
+            table.put(claim.on(), Place { token, role, mode, expires, fence: None, confirm });
+        }
     }
 
     /// Gives a claim that is free.
