@@ -13,7 +13,7 @@ use crate::common::{Bench, LONG, TTL, both, poll_once, take, waiting};
 async fn all_keys_or_none() {
     for (locks, _server) in both().await {
         let all = locks.lock_all(["a", "b", "c"], TTL).await.unwrap();
-        assert_eq!(all.keys().map(|key| key.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(all.keys().map(clinch::Key::as_str).collect::<Vec<_>>(), ["a", "b", "c"]);
         assert!(locks.try_lock("b", TTL).await.unwrap().is_none());
         let Outcome::DeniedByLock(denied) = locks.attempt_all(["x", "b"], TTL).await.unwrap() else {
             panic!("one is held")
@@ -52,7 +52,7 @@ async fn overlapping_sets_neither_deadlock_nor_overlap() {
     }
     tokio::time::timeout(LONG, async {
         while let Some(done) = tasks.join_next().await {
-            done.unwrap()
+            done.unwrap();
         }
     })
     .await

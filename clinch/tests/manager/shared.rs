@@ -137,6 +137,6 @@ async fn readers_live_and_end_each_for_itself() {
         let mut writer = Box::pin(locks.lock("k", waiting(TTL, LONG)));
         assert!(poll_once(writer.as_mut()).await.is_pending());
         drop(renewed);
-        timeout(LONG, writer).await.unwrap().unwrap();
+        assert!(timeout(LONG, writer).await.unwrap().unwrap().is_valid());
     }
 }
