@@ -369,12 +369,9 @@ impl Core {
     fn in_the_end(&self, last: Last, only_release: bool, plan: &Plan) -> Reply {
         match last.reply() {
             Some(reply) => reply,
-            None => match self.lines.in_the_way(&plan.claims) {
-                // The key may well be free: only the answer to this process's own release is missing.
-                _ if only_release => Reply::Failed(no_answer(OWN_RELEASE), None),
-                Some((_, _, Standing::Releasing)) => Reply::Failed(no_answer(OWN_RELEASE), None),
-                _ => Reply::denied(self.lines.denial(&plan.claims[0]), plan),
-            },
+            // The key may well be free: only the answer to this process's own release is missing.
+            None if only_release => Reply::Failed(no_answer(OWN_RELEASE), None),
+            None => Reply::denied(self.lines.denial(&plan.claims[0]), plan),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The circuit breaker in front of acquires: an engine that does not answer is not asked by every caller again.
 //!
 //! It opens when the engine failed several times in a row over a while (a connection that is cut fails many calls at once and
-//! says nothing of the next), or did not answer one call within its whole time limit while it answered nobody else either. While it is open, acquires fail at once, and the background task pings the engine; the
+//! says nothing of the next), or left two calls without any answer for their whole time limit and answered nobody else
+//! meanwhile. While it is open, acquires fail at once, and the background task pings the engine; the
 //! first answer closes it. Renewals and releases tell it how they fared and never ask it: whoever holds something keeps
 //! trying.
 
@@ -17,6 +18,10 @@ use crate::store::{ErrorKind, StoreError};
 /// How many failures in a row open it, and over how long at least.
 const FAILURES: u32 = 5;
 const OVER: Duration = Duration::from_millis(200);
+/// How many calls without any answer open it: one may be a lost packet.
+const TIMEOUTS: u32 = 2;
+/// Within this the first ping is answered by an engine that is well.
+const FIRST_PING: Duration = Duration::from_millis(50);
 /// The pause between two pings of an engine that does not answer.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
 
@@ -34,15 +39,27 @@ pub(super) struct Breaker {
 
 #[derive(Debug, Default)]
 struct State {
-    failures: u32,
-    /// When the first of them was.
-    failing_since: Option<Instant>,
+    failing: Failing,
     open: Option<Open>,
+}
+
+/// What has failed since the last answer.
+#[derive(Debug, Default)]
+struct Failing {
+    /// How many answers there were before.
+    answers: u64,
+    failures: u32,
+    timeouts: u32,
+    /// When the first of them was.
+    since: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Open {
+    /// When the engine failed first.
     since: Instant,
+    /// When it was opened.
+    at: Instant,
     cause: StoreError,
     next_probe: Instant,
 }
@@ -51,6 +68,7 @@ struct Open {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
     answers_before: u64,
+    began: Instant,
 }
 
 /// Whether such a failure says that the engine is ill, as opposed to refusing this one step.
@@ -102,19 +120,27 @@ impl Breaker {
             }
             return;
         }
-        let silent = self.answers.load(Ordering::Acquire) == call.answers_before;
+        let answers = self.answers.load(Ordering::Acquire);
         let mut state = self.state();
-        if !silent {
-            (state.failures, state.failing_since) = (0, None);
+        let failing = &mut state.failing;
+        if failing.answers != answers {
+            *failing = Failing { answers, ..Failing::default() };
         }
-        state.failures = state.failures.saturating_add(1);
-        let since = *state.failing_since.get_or_insert_with(Instant::now);
-        let often = state.failures >= FAILURES && since.elapsed() >= OVER;
-        let ill = silent && (often || error.kind() == ErrorKind::Timeout);
+        if call.answers_before != answers {
+            // Others were answered while this call was under way.
+            return;
+        }
+        failing.failures = failing.failures.saturating_add(1);
+        // A connection that is not made in time is no answer either.
+        let waited = error.kind() == ErrorKind::Timeout || call.began.elapsed() >= OVER;
+        failing.timeouts = failing.timeouts.saturating_add(u32::from(waited));
+        let since = *failing.since.get_or_insert_with(Instant::now);
+        let often = failing.failures >= FAILURES && since.elapsed() >= OVER;
+        let ill = often || failing.timeouts >= TIMEOUTS;
         if ill && state.open.is_none() {
-            let now = Instant::now();
             // The first ping goes out at once: perhaps only a connection was ill.
-            state.open = Some(Open { since: now, cause: error.clone(), next_probe: now });
+            let now = Instant::now();
+            state.open = Some(Open { since, at: now, cause: error.clone(), next_probe: now });
             self.open.store(true, Ordering::Release);
             drop(state);
             tracing::warn!(%error, "the engine does not answer; acquires fail at once until it does");
@@ -133,24 +159,30 @@ impl Breaker {
 
     /// A step that is never held back begins.
     pub(super) fn calling(&self) -> Call {
-        Call { answers_before: self.answers.load(Ordering::Acquire) }
+        Call { answers_before: self.answers.load(Ordering::Acquire), began: Instant::now() }
     }
 
-    /// Waits until it is open, and says why.
+    /// Waits until it has been open for as long as the first ping takes where only a connection was ill, and says why.
     pub(super) async fn not_asked(&self) -> StoreError {
         loop {
             let mut opened = std::pin::pin!(self.opened.notified());
             opened.as_mut().enable();
-            if let Err(error) = self.admit() {
-                return error;
+            let at = self.state().open.as_ref().map(|open| open.at);
+            match at {
+                None => opened.await,
+                Some(at) if at.elapsed() < FIRST_PING => sleep_until(at + FIRST_PING).await,
+                Some(_) => {
+                    if let Err(error) = self.admit() {
+                        return error;
+                    }
+                }
             }
-            opened.await;
         }
     }
 
     fn close(&self) {
         let mut state = self.state();
-        (state.failures, state.failing_since) = (0, None);
+        state.failing = Failing::default();
         if state.open.take().is_some() {
             self.open.store(false, Ordering::Release);
             tracing::info!("the engine answers again");

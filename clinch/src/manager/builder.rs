@@ -68,7 +68,7 @@ impl<S> Builder<S> {
     /// What to do when the engine fails, unless a call says otherwise; [`Strategy::FailFast`] unless set.
     ///
     /// Whatever the strategy, an engine that does not answer is not asked by every caller again: after five failures in a
-    /// row over at least 200 ms, or one call without any answer, attempts fail at once until the engine answers a ping, four of which are sent a
+    /// row over at least 200 ms, or two calls without any answer, attempts fail at once until the engine answers a ping, four of which are sent a
     /// second. Renewals and releases are not held back by that.
     pub const fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
