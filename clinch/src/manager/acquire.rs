@@ -5,74 +5,20 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
+use super::ask::Reply;
 use super::core::Core;
 use super::held::{Held, Standing};
-use super::line::{Answer, Entry, Flight, HeadTurn, LineSeat, Ride, Rider, Role, local_denial};
+use super::line::{Entry, HeadTurn, LineSeat, Ride, Rider, Role, local_denial};
 use super::options::Strategy;
 use super::plan::Plan;
 use super::tenure::Tenure;
-use crate::error::DeniedBy;
 use crate::lease::{Attempt, Mode};
-use crate::store::{Denial, Effect, ErrorKind, Grant, StoreError, Verdict};
+use crate::store::{Denial, ErrorKind, StoreError};
 
-/// How often a call goes out again after the connection failed under it.
-const RECONNECTS: u32 = 2;
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// How long a try waits for the head of a line to ask, before it asks itself.
 const HEAD_PATIENCE: Duration = Duration::from_millis(20);
 const OWN_RELEASE: &str = "the release of this process's own lease on it";
 const SHARED_CALL: &str = "another caller's call on it, which this one shares (is its future being polled?),";
-
-/// What came of an attempt.
-#[derive(Debug)]
-pub(super) enum Reply {
-    Granted(Tenure),
-    Denied(Denial, DeniedBy),
-    Failed(StoreError, Option<Doubtful>),
-    ShutDown,
-}
-
-/// An attempt that may have been granted although the engine failed: taken back when it is dropped.
-#[derive(Debug)]
-pub(super) struct Doubtful {
-    attempt: Option<Arc<Attempt>>,
-    core: Arc<Core>,
-}
-
-impl Doubtful {
-    pub(super) const fn new(attempt: Arc<Attempt>, core: Arc<Core>) -> Self {
-        Self { attempt: Some(attempt), core }
-    }
-
-    /// Somebody goes on with it.
-    pub(super) fn keep(mut self) -> Option<Arc<Attempt>> {
-        self.attempt.take()
-    }
-}
-
-impl Drop for Doubtful {
-    fn drop(&mut self) {
-        if let Some(attempt) = self.attempt.take() {
-            self.core.lines.take_back(attempt);
-        }
-    }
-}
-
-impl Reply {
-    /// Denied, because of a claim of the plan.
-    pub(super) fn denied(denial: Denial, plan: &Plan) -> Self {
-        let limit = plan.claims.get(denial.claim).is_some_and(|c| matches!(c.mode(), Mode::Permit { .. }));
-        Self::Denied(denial, if limit { DeniedBy::Limit } else { DeniedBy::Lock })
-    }
-
-    fn shared(answer: Answer, plan: &Plan) -> Self {
-        match answer {
-            Answer::Denied(denial) => Self::denied(denial, plan),
-            Answer::Failed(error) => Self::Failed(error, None),
-        }
-    }
-}
 
 /// What a waiter was told last, and when.
 #[derive(Debug, Default)]
@@ -342,29 +288,6 @@ impl Core {
         error.is_retryable() && !gives_up
     }
 
-    /// As [`ask_until`](Self::ask_until), and with the attempt that was asked with.
-    async fn ask_head(
-        self: &Arc<Self>,
-        limit: Instant,
-        role: Role<'_>,
-        plan: &Plan,
-    ) -> (Reply, Option<Arc<Attempt>>) {
-        let call = self.breaker.admit();
-        timeout_at(limit, self.ask(role, plan)).await.unwrap_or_else(|_| {
-            let message = format!("no answer in time (limit of a call: {:?})", self.call_timeout);
-            let error = StoreError::unknown(ErrorKind::Timeout, message);
-            if let Ok(call) = call {
-                self.breaker.failed(call, &error);
-            }
-            (Reply::Failed(error, None), None)
-        })
-    }
-
-    /// As [`ask`](Self::ask), at most until `limit`: then the role is dropped, which takes back what may be granted.
-    async fn ask_until(self: &Arc<Self>, limit: Instant, role: Role<'_>, plan: &Plan) -> Reply {
-        self.ask_head(limit, role, plan).await.0
-    }
-
     /// The reply to a waiter whose time is over: what it was told last, or what is known to one that never came to ask.
     fn in_the_end(&self, last: Last, only_release: bool, plan: &Plan) -> Reply {
         match last.reply() {
@@ -373,124 +296,6 @@ impl Core {
             None if only_release => Reply::Failed(no_answer(OWN_RELEASE), None),
             None => Reply::denied(self.lines.denial(&plan.claims[0]), plan),
         }
-    }
-
-    /// Asks the engine for the one place of the plan.
-    async fn ask(self: &Arc<Self>, mut role: Role<'_>, plan: &Plan) -> (Reply, Option<Arc<Attempt>>) {
-        if self.closing.is_closed() {
-            return (Reply::ShutDown, None);
-        }
-        let began = Instant::now();
-        let flight = role.begin(|| self.new_flight(plan));
-        let verdict = self.exchange(flight, began).await;
-        let flight = flight.clone();
-        let attempt = flight.attempt.clone();
-        let reply = match verdict {
-            Ok(Verdict::Granted(grant)) => {
-                let sent_at = attempt.sent_at().unwrap_or(began);
-                let held = self.lease_of(&flight, sent_at, grant, plan);
-                match self.unusable(&held, role.is_revoked()) {
-                    Some(reply) => {
-                        role.take_back();
-                        reply
-                    }
-                    None => match role.granted(&held) {
-                        Ok(()) => Reply::Granted(Tenure::new(held, 0, self.clone(), plan.passes())),
-                        Err(other) => Reply::denied(local_denial(&other, 0, plan.claims[0].on()), plan),
-                    },
-                }
-            }
-            Ok(Verdict::Denied(denial)) => {
-                role.denied(&denial);
-                Reply::denied(denial, plan)
-            }
-            Err(error) => {
-                let keeps = self.strategy(plan) == Strategy::Proceed;
-                role.failed(&error, keeps);
-                let doubtful =
-                    (keeps && flight.doubtful).then(|| Doubtful::new(flight.attempt, self.clone()));
-                Reply::Failed(error, doubtful)
-            }
-        };
-        (reply, Some(attempt))
-    }
-
-    pub(super) fn strategy(&self, plan: &Plan) -> Strategy {
-        plan.options.strategy.unwrap_or(self.default_strategy)
-    }
-
-    /// Asks the engine; again with the same token where the connection failed or the engine was busy for a moment.
-    pub(super) async fn exchange(&self, flight: &mut Flight, began: Instant) -> Result<Verdict, StoreError> {
-        let mut asked = 0;
-        let mut pause = FIRST_PAUSE;
-        let mut call = self.breaker.admit()?;
-        loop {
-            let error = match self.store.acquire(&flight.attempt).await {
-                Ok(verdict) => {
-                    self.breaker.answered();
-                    return Ok(verdict);
-                }
-                Err(error) => error,
-            };
-            self.breaker.failed(call, &error);
-            flight.doubtful |= error.effect() == Effect::Unknown;
-            asked += 1;
-            let in_time = began.elapsed() + pause < self.call_timeout;
-            let again = match error.kind() {
-                ErrorKind::Unavailable => asked <= RECONNECTS,
-                ErrorKind::Busy | ErrorKind::ReadOnly => true,
-                _ => false,
-            };
-            if !(again && in_time) {
-                return Err(error);
-            }
-            sleep(self.sources.jittered(pause)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            match self.breaker.admit() {
-                Ok(admitted) => call = admitted,
-                Err(_) => return Err(error),
-            }
-        }
-    }
-
-    pub(super) fn new_flight(&self, plan: &Plan) -> Flight {
-        Flight {
-            attempt: Arc::new(self.new_attempt(plan)),
-            boot_at: self.sources.boot_now(),
-            doubtful: false,
-            heard_since: self.background.heard.since(),
-        }
-    }
-
-    pub(super) fn new_attempt(&self, plan: &Plan) -> Attempt {
-        let token = self.new_token(plan.options.label.as_deref());
-        let claims = plan.claims_above(self.fence_floor());
-        Attempt::of(token, claims).with_patience(plan.patience())
-    }
-
-    /// The lease that was granted to what was sent then.
-    pub(super) fn lease_of(&self, flight: &Flight, sent_at: Instant, grant: Grant, plan: &Plan) -> Arc<Held> {
-        let window = self.window(&flight.attempt, sent_at, flight.boot_at);
-        let attempt = flight.attempt.clone();
-        let held = Arc::new(Held::granted(attempt, window, flight.heard_since, grant.fences, plan.scope));
-        self.saw_fence(held.highest_fence());
-        held
-    }
-
-    /// Why a lease cannot be handed out although it was granted.
-    pub(super) fn unusable(&self, held: &Held, revoked: bool) -> Option<Reply> {
-        if self.closing.is_closed() {
-            return Some(Reply::ShutDown);
-        }
-        let cause = if revoked {
-            // It was ended by force before its answer came; asked for more than once, it may be granted anew.
-            DeniedBy::Revoked
-        } else if held.remaining().is_zero() {
-            DeniedBy::TooLate
-        } else {
-            return None;
-        };
-        Some(Reply::Denied(Denial::default(), cause))
     }
 }
 

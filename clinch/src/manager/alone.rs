@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::acquire::{Doubtful, Last, Reply, no_answer_to_release};
+use super::acquire::{Last, no_answer_to_release};
+use super::ask::{Doubtful, Reply};
 use super::core::Core;
 use super::held::{Held, Standing};
 use super::line::{Flight, local_denial};

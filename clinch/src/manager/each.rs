@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::acquire::Reply;
 use super::alone::Alone;
+use super::ask::Reply;
 use super::core::Core;
 use super::held::Standing;
 use super::line::local_denial;

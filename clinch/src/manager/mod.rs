@@ -6,9 +6,11 @@
 
 mod acquire;
 mod alone;
+mod ask;
 mod background;
 mod breaker;
 mod builder;
+mod carry_out;
 mod clock;
 mod core;
 mod due;
@@ -25,6 +27,7 @@ mod release;
 mod renew;
 mod schedule;
 mod scope;
+mod several;
 mod single_flight;
 mod sources;
 mod strategy;
@@ -38,15 +41,10 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use self::acquire::Reply;
 use self::core::{Core, Life};
-use self::guard::Holding;
-use self::plan::Plan;
-use self::scope::Cover;
-use self::tenure::Tenure;
 use self::with_lock::with_lock;
-use crate::error::{Denied, DeniedBy, Error};
-use crate::key::{IntoKey, Key};
+use crate::error::Error;
+use crate::key::IntoKey;
 use crate::lease::{ClaimKey, Holder};
 use crate::store::{Capabilities, Cursor, Page, Revocation};
 
@@ -231,134 +229,6 @@ impl LockManager {
         with_lock(self.lock(key, options), block)
     }
 
-    /// Takes the locks on all of these keys, or none of them, in one step of the engine; at most 64 keys. `None` if somebody
-    /// else has one of them.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use clinch::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), clinch::Error> {
-    /// # let locks = LockManager::memory();
-    /// let ttl = Duration::from_secs(10);
-    /// let both = locks.try_lock_all(["account:1", "account:2"], ttl).await?;
-    /// assert!(both.is_some());
-    /// // The order does not matter: nobody ever has one of them and waits for the other.
-    /// assert!(locks.try_lock_all(["account:2", "account:1"], ttl).await?.is_none());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`try_lock`](Self::try_lock); the same key twice is bad input.
-    ///
-    /// # Cancel safety
-    /// Safe: a dropped call leaves nothing behind.
-    pub async fn try_lock_all(
-        &self,
-        keys: impl IntoIterator<Item = impl IntoKey>,
-        options: impl Into<LockOptions>,
-    ) -> Result<Option<LockGuard>, Error> {
-        self.attempt_all(keys, options).await?.or_denied()
-    }
-
-    /// Takes the locks on all of these keys, or none of them, waiting at most the options' `wait`; see
-    /// [`try_lock_all`](Self::try_lock_all).
-    ///
-    /// Whoever waits for several keys holds none of them meanwhile, so there is no deadlock, but those who want fewer keys
-    /// may be faster.
-    ///
-    /// # Errors
-    /// As [`lock`](Self::lock); the same key twice is bad input.
-    ///
-    /// # Cancel safety
-    /// Safe: a dropped call leaves nothing behind.
-    pub async fn lock_all(
-        &self,
-        keys: impl IntoIterator<Item = impl IntoKey>,
-        options: impl Into<LockOptions>,
-    ) -> Result<LockGuard, Error> {
-        self.attempt_all(keys, options).await?.or_error()
-    }
-
-    /// Takes the locks on all of these keys, or says in full why not; see [`try_lock_all`](Self::try_lock_all).
-    ///
-    /// # Errors
-    /// As [`attempt`](Self::attempt); the same key twice is bad input.
-    ///
-    /// # Cancel safety
-    /// Safe: a dropped call leaves nothing behind.
-    pub async fn attempt_all(
-        &self,
-        keys: impl IntoIterator<Item = impl IntoKey>,
-        options: impl Into<LockOptions>,
-    ) -> Result<Outcome, Error> {
-        let keys: Result<Vec<_>, _> = keys.into_iter().map(IntoKey::into_key).collect();
-        self.carry_out(self.plan(keys?, options.into())?).await
-    }
-
-    /// Tries the locks on many keys that have nothing to do with each other, each with its own options and its own outcome,
-    /// in one exchange with the engine. The outcomes come in the order of the keys.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use clinch::{LockManager, LockOptions, Outcome};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), clinch::Error> {
-    /// # let locks = LockManager::memory();
-    /// let _held = locks.lock("order:2", Duration::from_secs(10)).await?;
-    /// let outcomes = locks.attempt_each([
-    ///     ("order:1", LockOptions::new(Duration::from_secs(10))),
-    ///     ("order:2", LockOptions::new(Duration::from_secs(60))),
-    /// ]).await?;
-    /// assert!(matches!(outcomes[..], [Outcome::Acquired(_), Outcome::DeniedByLock(_)]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Bad input, of whichever key: nothing was sent then. A group is tried once, so a `wait`, a fair queue and re-entry are
-    /// bad input too, and so is the same key twice.
-    ///
-    /// # Cancel safety
-    /// Safe: a dropped call leaves nothing behind.
-    pub async fn attempt_each<K: IntoKey, O: Into<LockOptions>>(
-        &self,
-        group: impl IntoIterator<Item = (K, O)>,
-    ) -> Result<Vec<Outcome>, Error> {
-        let mut plans: Vec<Plan> = Vec::new();
-        for (key, options) in group {
-            let options = options.into();
-            for (field, asked) in [
-                ("wait", !options.wait.is_zero()),
-                ("fair", options.fair.is_some()),
-                ("reentrant", options.reentrant),
-            ] {
-                if asked {
-                    return Err(Error::option(
-                        field,
-                        &true,
-                        "accepted are locks that are tried once, each for itself",
-                    ));
-                }
-            }
-            let plan = self.plan(vec![key.into_key()?], options)?;
-            if plans.iter().any(|earlier| earlier.claims[0].on() == plan.claims[0].on()) {
-                return Err(Error::option(
-                    "group",
-                    plan.key(),
-                    "the same key twice in one group; accepted are different ones",
-                ));
-            }
-            plans.push(plan);
-        }
-        // Until the guards are made, so that a shutdown never misses one.
-        let _under_way = self.core.attempts.counted();
-        let replies = self.core.acquire_each(&plans).await;
-        let scope = Scope::current(&self.core);
-        plans.iter().zip(replies).map(|(plan, reply)| self.outcome(plan, reply, scope.as_ref())).collect()
-    }
-
     /// A limit of `n` holders at a time, across all processes that use the same name; see [`Limit`].
     ///
     /// # Errors
@@ -399,92 +269,6 @@ impl LockManager {
     /// The scope of this manager that the running task is in, to be given to other tasks.
     pub fn current_scope(&self) -> Option<Scope> {
         Scope::current(&self.core)
-    }
-
-    fn plan(&self, keys: Vec<Key>, options: LockOptions) -> Result<Plan, Error> {
-        Plan::lock(keys, options, self.core.max_ttl, self.core.store.capabilities())
-    }
-
-    /// Takes what is planned: by entering again, or as the strategy says.
-    async fn carry_out(&self, mut plan: Plan) -> Result<Outcome, Error> {
-        // Until the guard is made, so that a shutdown never misses it.
-        let _under_way = self.core.attempts.counted();
-        let scope = Scope::current(&self.core);
-        if let Some(scope) = &scope {
-            plan.scope = scope.id();
-            if let Cover::All(holding) = scope.cover(&plan)? {
-                return Ok(Outcome::Reentered(LockGuard::new(holding)));
-            }
-        }
-        let reenters = scope.as_ref().filter(|_| plan.options.reentrant);
-        let reply = tokio::select! {
-            biased;
-            reply = self.core.acquire_by_strategy(&plan) => reply,
-            // Another task of the scope has it now.
-            holding = covered(reenters, &plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
-        };
-        if let Some(scope) = reenters
-            && matches!(reply, Reply::Denied(..))
-            && let Some(held) = self.core.lines.of_scope(&plan.claims, scope.id())
-        {
-            // Another task of the scope was granted it a moment ago, and will have its guard in another.
-            tokio::select! {
-                biased;
-                holding = scope.covered(&plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
-                () = held.over() => {}
-            }
-        }
-        self.outcome(&plan, reply, scope.as_ref())
-    }
-
-    /// Makes a guard of what was granted.
-    fn guard(&self, plan: &Plan, tenure: Tenure, scope: Option<&Scope>) -> LockGuard {
-        let interval = plan.options.renewal_interval().filter(|_| !tenure.held().is_degraded());
-        let renewing = interval.map(|(every, up_to)| self.core.renewals.start(tenure.held(), every, up_to));
-        let holding = Arc::new(Holding::new(tenure, renewing, self.life.clone()));
-        if let Some(scope) = scope {
-            scope.took(&holding);
-        }
-        LockGuard::new(holding)
-    }
-
-    fn outcome(&self, plan: &Plan, reply: Reply, scope: Option<&Scope>) -> Result<Outcome, Error> {
-        let key = plan.key();
-        match reply {
-            Reply::Granted(tenure) => {
-                let degraded = tenure.held().is_degraded();
-                tracing::debug!(%key, degraded, "acquired");
-                let guard = self.guard(plan, tenure, scope);
-                Ok(if degraded { Outcome::Unprotected(guard) } else { Outcome::Acquired(guard) })
-            }
-            Reply::Denied(denial, cause) => {
-                let on = plan.claims.get(denial.claim).unwrap_or(&plan.claims[0]).on();
-                tracing::debug!(key = %on, ?cause, "denied");
-                let denied = Denied {
-                    key: on.key.clone(),
-                    cause,
-                    holder: denial.holder,
-                    retry_after: denial.retry_after,
-                    wait: plan.options.wait,
-                };
-                Ok(match cause {
-                    DeniedBy::Limit => Outcome::DeniedByLimit(denied),
-                    _ => Outcome::DeniedByLock(denied),
-                })
-            }
-            Reply::Failed(source, _) => {
-                tracing::error!(%key, error = %source, "engine failure");
-                Ok(Outcome::EngineFailed(Error::engine("acquire", Some(key), source)))
-            }
-            Reply::ShutDown => Err(Error::ShutDown { key: Some(key.clone()) }),
-        }
-    }
-
-    async fn holders(&self, on: &ClaimKey) -> Result<Vec<Holder>, Error> {
-        self.core
-            .once_more(|| self.core.store.inspect(on))
-            .await
-            .map_err(|source| Error::engine("inspect", Some(&on.key), source))
     }
 
     /// Who holds the lock: empty if nobody does.
@@ -583,14 +367,6 @@ impl LockManager {
             }
         }
         left
-    }
-}
-
-/// Waits until the scope has what is planned, for ever if there is none.
-async fn covered(scope: Option<&Scope>, plan: &Plan) -> Result<Arc<Holding>, Error> {
-    match scope {
-        Some(scope) => scope.covered(plan).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::acquire::{Doubtful, Reply};
+use super::ask::{Doubtful, Reply};
 use super::core::Core;
 use super::held::Held;
 use super::line::local_denial;

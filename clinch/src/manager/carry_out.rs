@@ -1,0 +1,111 @@
+//! From a plan to its outcome: by entering again, as the strategy says, and with a guard at the end.
+
+use std::sync::Arc;
+
+use super::LockManager;
+use super::ask::Reply;
+use super::guard::{Holding, LockGuard};
+use super::options::LockOptions;
+use super::outcome::Outcome;
+use super::plan::Plan;
+use super::scope::{Cover, Scope};
+use super::tenure::Tenure;
+use crate::error::{Denied, DeniedBy, Error};
+use crate::key::Key;
+use crate::lease::{ClaimKey, Holder};
+
+impl LockManager {
+    pub(super) fn plan(&self, keys: Vec<Key>, options: LockOptions) -> Result<Plan, Error> {
+        Plan::lock(keys, options, self.core.max_ttl, self.core.store.capabilities())
+    }
+
+    /// Takes what is planned: by entering again, or as the strategy says.
+    pub(super) async fn carry_out(&self, mut plan: Plan) -> Result<Outcome, Error> {
+        // Until the guard is made, so that a shutdown never misses it.
+        let _under_way = self.core.attempts.counted();
+        let scope = Scope::current(&self.core);
+        if let Some(scope) = &scope {
+            plan.scope = scope.id();
+            if let Cover::All(holding) = scope.cover(&plan)? {
+                return Ok(Outcome::Reentered(LockGuard::new(holding)));
+            }
+        }
+        let reenters = scope.as_ref().filter(|_| plan.options.reentrant);
+        let reply = tokio::select! {
+            biased;
+            reply = self.core.acquire_by_strategy(&plan) => reply,
+            // Another task of the scope has it now.
+            holding = covered(reenters, &plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
+        };
+        if let Some(scope) = reenters
+            && matches!(reply, Reply::Denied(..))
+            && let Some(held) = self.core.lines.of_scope(&plan.claims, scope.id())
+        {
+            // Another task of the scope was granted it a moment ago, and will have its guard in another.
+            tokio::select! {
+                biased;
+                holding = scope.covered(&plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
+                () = held.over() => {}
+            }
+        }
+        self.outcome(&plan, reply, scope.as_ref())
+    }
+
+    /// Makes a guard of what was granted.
+    fn guard(&self, plan: &Plan, tenure: Tenure, scope: Option<&Scope>) -> LockGuard {
+        let interval = plan.options.renewal_interval().filter(|_| !tenure.held().is_degraded());
+        let renewing = interval.map(|(every, up_to)| self.core.renewals.start(tenure.held(), every, up_to));
+        let holding = Arc::new(Holding::new(tenure, renewing, self.life.clone()));
+        if let Some(scope) = scope {
+            scope.took(&holding);
+        }
+        LockGuard::new(holding)
+    }
+
+    pub(super) fn outcome(&self, plan: &Plan, reply: Reply, scope: Option<&Scope>) -> Result<Outcome, Error> {
+        let key = plan.key();
+        match reply {
+            Reply::Granted(tenure) => {
+                let degraded = tenure.held().is_degraded();
+                tracing::debug!(%key, degraded, "acquired");
+                let guard = self.guard(plan, tenure, scope);
+                Ok(if degraded { Outcome::Unprotected(guard) } else { Outcome::Acquired(guard) })
+            }
+            Reply::Denied(denial, cause) => {
+                let on = plan.claims.get(denial.claim).unwrap_or(&plan.claims[0]).on();
+                tracing::debug!(key = %on, ?cause, "denied");
+                let denied = Denied {
+                    key: on.key.clone(),
+                    cause,
+                    holder: denial.holder,
+                    retry_after: denial.retry_after,
+                    wait: plan.options.wait,
+                };
+                Ok(match cause {
+                    DeniedBy::Limit => Outcome::DeniedByLimit(denied),
+                    _ => Outcome::DeniedByLock(denied),
+                })
+            }
+            Reply::Failed(source, _) => {
+                tracing::error!(%key, error = %source, "engine failure");
+                Ok(Outcome::EngineFailed(Error::engine("acquire", Some(key), source)))
+            }
+            Reply::ShutDown => Err(Error::ShutDown { key: Some(key.clone()) }),
+        }
+    }
+
+    pub(super) async fn holders(&self, on: &ClaimKey) -> Result<Vec<Holder>, Error> {
+        self.core
+            .once_more(|| self.core.store.inspect(on))
+            .await
+            .map_err(|source| Error::engine("inspect", Some(&on.key), source))
+    }
+}
+
+/// Waits until the scope has what is planned, for ever if there is none.
+async fn covered(scope: Option<&Scope>, plan: &Plan) -> Result<Arc<Holding>, Error> {
+    match scope {
+        Some(scope) => scope.covered(plan).await,
+        None => std::future::pending().await,
+    }
+}
