@@ -53,6 +53,25 @@ pub(super) struct Limited {
 }
 
 /// What to do when the engine fails.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use clinch::{Error, LockManager, LockOptions, Outcome, Strategy};
+/// # async fn send_mail(locks: &LockManager) -> Result<(), Error> {
+/// let options = LockOptions::new(Duration::from_secs(10)).strategy(Strategy::Proceed);
+/// match locks.attempt("mail:42", options).await? {
+///     Outcome::Acquired(_guard) => { /* nobody else sends it */ }
+///     Outcome::Unprotected(guard) => {
+///         // Better twice than not at all; but it is known.
+///         assert!(guard.is_degraded());
+///     }
+///     _ => { /* somebody else sends it */ }
+/// }
+/// # Ok(())
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> { send_mail(&LockManager::memory()).await }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
@@ -186,6 +205,25 @@ impl LockOptions {
 
     /// Does not hand the lease to the next waiter of this process, nor take it from one: every holder gets a lease of its
     /// own from the engine.
+    ///
+    /// Otherwise the next one in line that asked for the same gets the very lease, without a call, a bounded number of
+    /// times, so that other processes get their turn:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use clinch::{LockManager, LockOptions};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), clinch::Error> {
+    /// # let locks = LockManager::memory();
+    /// let options = LockOptions::new(Duration::from_secs(10)).wait(Duration::from_secs(1));
+    /// let first = locks.lock("order:42", options.clone()).await?;
+    /// let token = first.token().clone();
+    /// let next = locks.lock("order:42", options);
+    /// let (next, ()) = tokio::join!(next, async { drop(first) });
+    /// assert_eq!(next?.token(), &token); // the same lease; the engine was not asked
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn no_local_pass(mut self) -> Self {
         self.local_pass = false;
         self
@@ -238,7 +276,20 @@ impl LockOptions {
     /// Renews the lease while the guard lives, every third of its TTL, for at most 24 h.
     ///
     /// A renewed lock does not run out under work that takes longer than expected; it still runs out if the process
-    /// dies or loses the engine.
+    /// dies or loses the engine. Renewals of many leases share calls: thousands of them cost the engine little.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use clinch::{LockManager, LockOptions};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), clinch::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report", LockOptions::new(Duration::from_secs(10)).renew()).await?;
+    /// tokio::time::sleep(Duration::from_secs(3600)).await; // far longer than the TTL
+    /// assert!(guard.is_valid());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn renew(mut self) -> Self {
         if self.renewal.is_none() {
             self.renewal = Some(Renewal::DEFAULT);
