@@ -165,7 +165,7 @@ impl Core {
         let deadline = plan.deadline;
         // Whom nobody stands in the way of has the time of one call, however short the wait.
         let grace = deadline + self.call_timeout;
-        let mut seat = self.lines.join(&plan.claims[0], &plan.shape);
+        let mut seat = self.lines.join(&plan.claims[0], &plan.shape, plan.scope);
         let mut remembered = Remembered { core: self, attempt: None };
         let mut last = Last::default();
         loop {

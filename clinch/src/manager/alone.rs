@@ -17,7 +17,7 @@ use super::plan::Plan;
 use super::schedule::Schedule;
 use super::tenure::Tenure;
 use crate::lease::{ClaimKey, Mode};
-use crate::store::{Denial, ErrorKind, Grant, Renewal, StoreError, Verdict};
+use crate::store::{Denial, Grant, Renewal, StoreError, Verdict};
 
 impl Core {
     /// Takes the lease without a place in a line, waiting as long as the plan allows.
@@ -131,19 +131,14 @@ impl<'a> Alone<'a> {
     /// Asks the engine, at most until `limit`.
     async fn ask_until(&mut self, limit: Instant) -> Reply {
         let core = self.core;
-        let call = core.breaker.admit();
+        let call = core.breaker.calling();
         let answer = timeout_at(limit, self.ask()).await;
         answer.unwrap_or_else(|_| {
-            let message = format!("no answer in time (limit of a call: {:?})", core.call_timeout);
-            let error = StoreError::unknown(ErrorKind::Timeout, message);
-            if let Ok(call) = call {
-                core.breaker.failed(call, &error);
-            }
             self.called();
             if let Some(flight) = &mut self.flight {
                 flight.doubtful = true;
             }
-            self.failed(error)
+            self.failed(core.no_answer_to(call))
         })
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::breaker::Call;
 use super::core::Core;
 use super::held::Held;
 use super::line::{Answer, Flight, Role, local_denial};
@@ -78,15 +79,17 @@ impl Core {
         role: Role<'_>,
         plan: &Plan,
     ) -> (Reply, Option<Arc<Attempt>>) {
-        let call = self.breaker.admit();
-        timeout_at(limit, self.ask(role, plan)).await.unwrap_or_else(|_| {
-            let message = format!("no answer in time (limit of a call: {:?})", self.call_timeout);
-            let error = StoreError::unknown(ErrorKind::Timeout, message);
-            if let Ok(call) = call {
-                self.breaker.failed(call, &error);
-            }
-            (Reply::Failed(error, None), None)
-        })
+        let call = self.breaker.calling();
+        let answer = timeout_at(limit, self.ask(role, plan)).await;
+        answer.unwrap_or_else(|_| (Reply::Failed(self.no_answer_to(call), None), None))
+    }
+
+    /// A call had no answer within its limit, and was dropped.
+    pub(super) fn no_answer_to(&self, call: Call) -> StoreError {
+        let message = format!("no answer in time (limit of a call: {:?})", self.call_timeout);
+        let error = StoreError::unknown(ErrorKind::Timeout, message);
+        self.breaker.failed(call, &error);
+        error
     }
 
     /// As [`ask`](Self::ask), at most until `limit`: then the role is dropped, which takes back what may be granted.

@@ -90,7 +90,8 @@ impl Core {
         let since = self.background.heard.since();
         // In any case, also if the runtime ends meanwhile: whoever needs it again asks again.
         let _watched = Watched(held);
-        if held.remaining().is_zero() {
+        // The engine knows nothing of one that went on without it.
+        if held.remaining().is_zero() || held.is_degraded() {
             return;
         }
         for claim in held.claims() {

@@ -113,8 +113,8 @@ pub(super) struct Held {
     fences: Vec<Option<Fence>>,
     /// The engine failed and the holder went on without it.
     degraded: bool,
-    /// The scope in which it was asked for; 0: none.
-    scope: u64,
+    /// The scope of the one who has it; 0: none.
+    scope: AtomicU64,
     since: Instant,
     /// A renewal is under way.
     renewing: AtomicBool,
@@ -138,6 +138,7 @@ impl Held {
         fences: Vec<Option<Fence>>,
         scope: u64,
     ) -> Self {
+        let scope = AtomicU64::new(scope);
         Self { fences, scope, ..Self::new(attempt, window, heard_since, Phase::Held) }
     }
 
@@ -145,6 +146,7 @@ impl Held {
     /// attempt, if it was sent, is taken back at the end.
     pub(super) fn degraded(attempt: Arc<Attempt>, until: Instant, scope: u64) -> Self {
         let window = Window { valid_until: until, boot_until: None, engine_until: until };
+        let scope = AtomicU64::new(scope);
         Self { degraded: true, scope, ..Self::new(attempt, window, None, Phase::Held) }
     }
 
@@ -164,7 +166,7 @@ impl Held {
             handed_out: phase == Phase::Held,
             fences: Vec::new(),
             degraded: false,
-            scope: 0,
+            scope: AtomicU64::new(0),
             since: Instant::now(),
             renewing: AtomicBool::new(false),
             state: Mutex::new(State { phase, window, pass: 0 }),
@@ -188,8 +190,8 @@ impl Held {
         self.degraded
     }
 
-    pub(super) const fn scope(&self) -> u64 {
-        self.scope
+    pub(super) fn scope(&self) -> u64 {
+        self.scope.load(Ordering::Acquire)
     }
 
     pub(super) fn claims(&self) -> &[Claim] {
@@ -279,15 +281,16 @@ impl Held {
             .with_fence(self.fence(place, pass))
     }
 
-    /// Passes the lease on from the one who has it under `pass`, if it is good enough and was not passed on too often. With
-    /// less than half its validity left it must be renewed first.
-    pub(super) fn pass_on(&self, pass: u32) -> Passing {
+    /// Passes the lease on from the one who has it under `pass` to one in another scope, if it is good enough and was not
+    /// passed on too often. With less than half its validity left it must be renewed first.
+    pub(super) fn pass_on(&self, pass: u32, to_scope: u64) -> Passing {
         let mut state = self.state();
         let fresh = pass < MOST_PASSES && self.since.elapsed() < PASSED_FOR;
         if self.degraded || state.pass != pass || !fresh || state.remaining().is_zero() {
             return Passing::No;
         }
         state.pass += 1;
+        self.scope.store(to_scope, Ordering::Release);
         let (left, number) = (state.remaining(), state.pass);
         drop(state);
         // Whoever looks at it under the old number learns that it is over.

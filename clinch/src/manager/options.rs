@@ -84,7 +84,7 @@ pub enum Strategy {
     /// A waiter goes on when its `wait` is over, or as soon as the engine has failed so often that it is not even asked any
     /// more.
     Proceed,
-    /// Try once more after a moment, then stop.
+    /// Try once more after a moment, then stop. (One that waits tries until its `wait` is over anyway.)
     RetryOnce,
 }
 

@@ -1,6 +1,7 @@
 //! Several keys: all or none of them, or each for itself in one exchange.
 
 use super::LockManager;
+use super::ask::Reply;
 use super::guard::LockGuard;
 use super::options::LockOptions;
 use super::outcome::Outcome;
@@ -133,8 +134,23 @@ impl LockManager {
         }
         // Until the guards are made, so that a shutdown never misses one.
         let _under_way = self.core.attempts.counted();
-        let replies = self.core.acquire_each(&plans).await;
         let scope = Scope::current(&self.core);
-        plans.iter().zip(replies).map(|(plan, reply)| self.outcome(plan, reply, scope.as_ref())).collect()
+        if let Some(scope) = &scope {
+            for plan in &mut plans {
+                // Nothing here enters again; but what would wait for itself for ever is told.
+                scope.cover(plan)?;
+                plan.scope = scope.id();
+            }
+        }
+        let replies = self.core.acquire_each(&plans).await;
+        let mut outcomes = Vec::with_capacity(plans.len());
+        for (plan, reply) in plans.iter().zip(replies) {
+            let reply = match reply {
+                Reply::Failed(error, doubtful) => self.core.after_failure(plan, error, doubtful).await,
+                reply => reply,
+            };
+            outcomes.push(self.outcome(plan, reply, scope.as_ref())?);
+        }
+        Ok(outcomes)
     }
 }

@@ -25,23 +25,31 @@ const fn is_engine_failure(kind: ErrorKind) -> bool {
 impl Core {
     /// Takes the lease, or does what the plan says for the case that the engine fails.
     pub(super) async fn acquire_by_strategy(self: &Arc<Self>, plan: &Plan) -> Reply {
-        let mut retries = u32::from(self.strategy(plan) == Strategy::RetryOnce);
-        loop {
-            let reply = self.acquire(plan).await;
-            let Reply::Failed(error, doubtful) = reply else { return reply };
-            match self.strategy(plan) {
-                Strategy::RetryOnce if retries > 0 && error.is_retryable() => {
-                    retries -= 1;
-                    // Out of the way before it is asked again.
-                    drop(doubtful);
-                    tracing::warn!(key = %plan.key(), %error, "engine failure; trying once more");
-                    sleep(self.sources.jittered(RETRY_PAUSE)).await;
-                }
-                Strategy::Proceed if is_engine_failure(error.kind()) => {
-                    return self.proceed(plan, &error, doubtful);
-                }
-                _ => return Reply::Failed(error, doubtful),
+        match self.acquire(plan).await {
+            Reply::Failed(error, doubtful) => self.after_failure(plan, error, doubtful).await,
+            reply => reply,
+        }
+    }
+
+    /// What the plan says for the case that the engine fails.
+    pub(super) async fn after_failure(
+        self: &Arc<Self>,
+        plan: &Plan,
+        error: StoreError,
+        doubtful: Option<Doubtful>,
+    ) -> Reply {
+        match self.strategy(plan) {
+            // A waiter has tried until its time was over.
+            Strategy::RetryOnce if plan.is_try() && error.is_retryable() => {
+                // Out of the way before it is asked again.
+                drop(doubtful);
+                tracing::warn!(key = %plan.key(), %error, "engine failure; trying once more");
+                sleep(self.sources.jittered(RETRY_PAUSE)).await;
+                // Rare: not part of everybody's future.
+                Box::pin(self.acquire(plan)).await
             }
+            Strategy::Proceed if is_engine_failure(error.kind()) => self.proceed(plan, &error, doubtful),
+            _ => Reply::Failed(error, doubtful),
         }
     }
 

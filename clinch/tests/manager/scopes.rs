@@ -168,3 +168,30 @@ async fn what_is_lost_is_not_entered() {
         })
         .await;
 }
+
+/// Proves: B6, B5
+/// A lease that was passed to another scope is not the first one's any more: a try of the first is denied at once.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_passed_on_is_entered_by_its_new_scope_only() {
+    let locks = LockManager::memory();
+    let waiting = again().wait(LONG);
+    locks
+        .scope(async {
+            let first = locks.lock("k", again()).await.unwrap();
+            let mut other = Box::pin(locks.scope(async {
+                let passed = locks.lock("k", waiting.clone()).await.unwrap();
+                let inner = locks.attempt("k", again()).await.unwrap();
+                assert!(matches!(inner, Outcome::Reentered(_)));
+                (passed, inner)
+            }));
+            assert!(poll_once(other.as_mut()).await.is_pending());
+            let token = first.token().clone();
+            drop(first);
+            let (passed, inner) = other.await;
+            assert_eq!(passed.token(), &token);
+            let denied = tokio::time::timeout(Duration::from_millis(1), locks.attempt("k", again())).await;
+            assert!(matches!(denied.unwrap().unwrap(), Outcome::DeniedByLock(_)));
+            drop((passed, inner));
+        })
+        .await;
+}

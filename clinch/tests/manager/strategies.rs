@@ -152,3 +152,44 @@ async fn a_refusal_of_one_key_opens_no_breaker() {
     let options = LockOptions::new(TTL).strategy(Strategy::Proceed);
     assert!(matches!(locks.attempt("list", options).await.unwrap(), Outcome::EngineFailed(_)));
 }
+
+/// Proves: T1, D13
+/// A group goes by the strategy of each of its keys.
+#[tokio::test]
+async fn a_group_goes_by_the_strategy_of_each() {
+    let bench = Bench::start().await;
+    let locks = manager(&bench, Strategy::FailFast).await;
+    bench.server.stop();
+    let plain = LockOptions::new(TTL);
+    let outcomes =
+        locks.attempt_each([("a", plain.clone()), ("b", plain.strategy(Strategy::Proceed))]).await.unwrap();
+    assert!(matches!(outcomes[..], [Outcome::EngineFailed(_), Outcome::Unprotected(_)]), "{outcomes:?}");
+    bench.server.cont();
+    drop(outcomes);
+    eventually("nothing is left", || bench.keys_left() == 0).await;
+}
+
+/// Proves: T1
+/// One that went on unprotected stays what it is when the engine is back, although the engine knows nothing of it.
+#[tokio::test]
+async fn unprotected_stays_unprotected_when_the_engine_is_back() {
+    let bench = Bench::start().await;
+    let locks = manager(&bench, Strategy::Proceed).await;
+    bench.proxy.refuse(true).await;
+    bench.proxy.cut_all().await;
+    let guard = locks.try_lock("k", TTL).await.unwrap().unwrap();
+    assert!(guard.is_degraded());
+    bench.proxy.refuse(false).await;
+    loop {
+        match locks.attempt("other", TTL).await.unwrap() {
+            Outcome::Acquired(_) => break,
+            other => drop(other),
+        }
+    }
+    for _ in 0..20 {
+        assert!(locks.try_lock("k", TTL).await.unwrap().is_none());
+        tokio::task::yield_now().await;
+    }
+    assert!(timeout(Duration::from_millis(100), guard.lost()).await.is_err(), "it is not looked up");
+    assert!(guard.is_valid());
+}

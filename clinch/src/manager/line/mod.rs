@@ -88,6 +88,8 @@ impl Flight {
 #[derive(Debug)]
 struct Seat {
     shape: Shape,
+    /// The scope that it is in; 0: none.
+    scope: u64,
     turn: Mutex<Turn>,
     called: Notify,
 }
@@ -199,7 +201,7 @@ impl Lines {
             }
             let lane = slot.lane(mode);
             if lane.asking || !lane.line.is_empty() {
-                let seat = Seat::new(shape);
+                let seat = Seat::new(shape, 0);
                 lane.tries.push_back(seat.clone());
                 if !lane.asking {
                     // The try counts as the head's poll.
@@ -213,8 +215,8 @@ impl Lines {
     }
 
     /// A waiter comes that wants one place.
-    pub(super) fn join<'a>(&'a self, claim: &'a Claim, shape: &Shape) -> LineSeat<'a> {
-        let seat = Seat::new(shape);
+    pub(super) fn join<'a>(&'a self, claim: &'a Claim, shape: &Shape, scope: u64) -> LineSeat<'a> {
+        let seat = Seat::new(shape, scope);
         let number = self.with_slot(claim.on(), |slot| slot.lane(claim.mode()).join(seat.clone()));
         LineSeat::new(self, claim, seat, number)
     }
@@ -323,7 +325,7 @@ impl Lines {
             if !head.shape.takes_passes || !head.shape.fits(held) || !head.is_waiting() {
                 return Handed::Back;
             }
-            match held.pass_on(pass) {
+            match held.pass_on(pass, head.scope) {
                 Passing::Passed(number) => {
                     head.give(Turn::Passed(held.clone(), number));
                     Handed::Over
@@ -405,8 +407,8 @@ pub(super) fn local_denial(held: &Held, claim: usize, on: &ClaimKey) -> Denial {
 }
 
 impl Seat {
-    fn new(shape: &Shape) -> Arc<Self> {
-        Arc::new(Self { shape: shape.clone(), turn: Mutex::new(Turn::Waiting), called: Notify::new() })
+    fn new(shape: &Shape, scope: u64) -> Arc<Self> {
+        Arc::new(Self { shape: shape.clone(), scope, turn: Mutex::new(Turn::Waiting), called: Notify::new() })
     }
 
     fn turn(&self) -> MutexGuard<'_, Turn> {
