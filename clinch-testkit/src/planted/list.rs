@@ -245,6 +245,7 @@ pub fn all() -> Vec<Plant> {
             FalseBelief,
             "a holder does not look at the clock, after being stopped or ever"
         ),
+        client!("enters-across", EntersAcross, Token, "one request enters again what another one holds"),
         client!("no-fence-check", NoFenceCheck, Stale, "the resource does not look at fences"),
     ]
 }

@@ -28,6 +28,8 @@ pub enum Habit {
     PassKeepsFence,
     /// A guard never looks at the clock again.
     NeverChecks,
+    /// One request enters what another one holds, as if it were its own.
+    EntersAcross,
     /// The resource does not look at fences.
     NoFenceCheck,
 }
@@ -420,7 +422,10 @@ impl Guard {
     /// Passes the lease on inside the process, without a call.
     pub(super) fn pass(mut self) -> Self {
         let operation = self.bare.begin(&self.want, Wish::Lock(self.want.wanted()));
-        self.end(Stop::Done);
+        let entered = self.bare.habit == Habit::EntersAcross;
+        if !entered {
+            self.end(Stop::Done);
+        }
         if self.bare.habit == Habit::StaleRelease {
             self.bare.settle(self.attempt.clone());
         }
@@ -440,6 +445,12 @@ impl Guard {
         };
         next.held();
         operation.complete(Outcome::Granted(next.attempt.token().into()));
+        if entered {
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(20)).await;
+                self.end(Stop::Done);
+            });
+        }
         next
     }
 }
