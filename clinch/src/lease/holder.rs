@@ -43,7 +43,7 @@ impl Holder {
         &self.on
     }
 
-    /// How it holds it.
+    /// How it holds it. (Of a permit, an engine may not know out of how many; the number is then how many are held.)
     pub const fn mode(&self) -> Mode {
         self.mode
     }

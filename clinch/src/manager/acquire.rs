@@ -12,6 +12,7 @@ use super::line::{Entry, HeadTurn, LineSeat, Ride, Rider, Role, local_denial};
 use super::options::Strategy;
 use super::plan::Plan;
 use super::tenure::Tenure;
+use crate::error::DeniedBy;
 use crate::lease::{Attempt, Mode};
 use crate::store::{Denial, ErrorKind, StoreError};
 
@@ -79,16 +80,28 @@ impl Core {
         self.ensure_background();
         match (plan.stands_in_line(), plan.is_try()) {
             (true, true) => self.try_once(plan).await,
-            (true, false) => self.wait_in_line(plan).await,
+            (true, false) if plan.claims[0].mode() == Mode::Exclusive => self.wait_in_line(plan).await,
+            (true, false) => self.try_then_wait(plan).await,
             // Rarer than the others and larger than both: not part of everybody's future.
             (false, _) => Box::pin(self.acquire_alone(plan)).await,
         }
+    }
+
+    /// Where several can be in, nobody stands in line before it is known that all places are taken.
+    async fn try_then_wait(self: &Arc<Self>, plan: &Plan) -> Reply {
+        match self.try_once(plan).await {
+            Reply::Denied(_, DeniedBy::Lock | DeniedBy::Limit) => {}
+            Reply::Failed(error, _) if self.is_worth_waiting(&error, plan) => {}
+            reply => return reply,
+        }
+        self.wait_in_line(plan).await
     }
 
     /// Answers at once: from what this process knows, from a call that is asked after this moment, or by asking.
     async fn try_once(self: &Arc<Self>, plan: &Plan) -> Reply {
         // Sharing somebody's call may take that call's time and then one's own.
         let limit = Instant::now() + self.call_timeout * 2;
+        let limit = if plan.is_try() { limit } else { limit.min(plan.deadline + self.call_timeout) };
         let claim = &plan.claims[0];
         if let Err(error) = self.let_out(plan, limit).await {
             return Reply::Failed(error, None);
@@ -150,7 +163,11 @@ impl Core {
             match timeout_at(patience.min(limit), rider.next()).await {
                 Ok(Ride::Answered(answer)) => return Reply::shared(answer, plan),
                 Ok(Ride::Ask(role)) => return self.ask_until(limit, role, plan).await,
-                Err(_) if Instant::now() >= limit => return Reply::Failed(no_answer(SHARED_CALL), None),
+                Err(_) if Instant::now() >= limit => {
+                    // Not the engine's fault, as far as this one knows.
+                    let message = format!("{SHARED_CALL} was not answered in time");
+                    return Reply::Failed(StoreError::not_applied(ErrorKind::Overloaded, message), None);
+                }
                 // The head was called and has not begun to ask: nobody may be polling it.
                 Err(_) => match rider.overtake() {
                     Some(role) => return self.ask_until(limit, role, plan).await,
@@ -165,7 +182,7 @@ impl Core {
         let deadline = plan.deadline;
         // Whom nobody stands in the way of has the time of one call, however short the wait.
         let grace = deadline + self.call_timeout;
-        let mut seat = self.lines.join(&plan.claims[0], &plan.shape, plan.scope);
+        let mut seat = self.lines.join(&plan.claims[0], &plan.shape, plan.scope, plan.poll_every());
         let mut remembered = Remembered { core: self, attempt: None };
         let mut last = Last::default();
         loop {
@@ -284,7 +301,9 @@ impl Core {
     /// Whether a waiter asks again after such a failure. Who would go on without the engine does not wait for one that is
     /// not even asked.
     pub(super) fn is_worth_waiting(&self, error: &StoreError, plan: &Plan) -> bool {
-        let gives_up = self.strategy(plan) == Strategy::Proceed && self.breaker.is_open();
+        // At the end of its time it goes on with what it asked last, granted or not.
+        let goes_on = self.breaker.is_open() || Instant::now() >= plan.deadline;
+        let gives_up = self.strategy(plan) == Strategy::Proceed && goes_on;
         error.is_retryable() && !gives_up
     }
 

@@ -27,7 +27,10 @@ impl Core {
         let mut alone = Alone::new(self, plan);
         let mut listening = Listening::default();
         let mut last = Last::default();
-        if tries && let Err(error) = self.let_out(plan, grace).await {
+        // Whoever waits in the engine's queue must be known there from the beginning.
+        if plan.options.fair.is_none_or(|_| tries)
+            && let Err(error) = self.let_out(plan, grace).await
+        {
             return Reply::Failed(error, None);
         }
         loop {
@@ -59,19 +62,27 @@ impl Core {
                     None => denial(),
                 };
             }
-            let limit =
-                if last.is_none() { (Instant::now() + self.call_timeout).min(grace) } else { deadline };
-            let reply = alone.ask_until(limit).await;
-            let pause = self.sources.jittered(plan.poll_every());
+            let reply = if last.is_none() {
+                alone.ask_until((Instant::now() + self.call_timeout).min(grace)).await
+            } else {
+                match timeout_at(deadline, alone.ask()).await {
+                    Ok(reply) => reply,
+                    Err(_) => {
+                        alone.interrupted();
+                        return last.reply().unwrap_or(Reply::ShutDown);
+                    }
+                }
+            };
+            let pause = || self.sources.jittered(plan.poll_every());
             match &reply {
                 Reply::Denied(denial, _) if !tries => {
                     let on = plan.claims.get(denial.claim).unwrap_or(&plan.claims[0]).on();
                     let queued = plan.options.fair.and(alone.flight.as_ref());
                     let queued = queued.map(|flight| flight.attempt.token());
-                    listening.to(on).denied(denial, pause, || self.store.wakeups(on, queued));
+                    listening.to(on).denied(denial, pause(), || self.store.wakeups(on, queued));
                 }
                 Reply::Failed(error, _) if !tries && self.is_worth_waiting(error, plan) => {
-                    listening.schedule.failed(pause);
+                    listening.schedule.failed(pause());
                 }
                 _ => return reply,
             }
@@ -124,8 +135,14 @@ impl<'a> Alone<'a> {
 
     /// What stands in its way in this process. Whoever waits in the engine's queue must be known there from the beginning.
     fn in_the_way(&self) -> Option<(usize, Arc<Held>, Standing)> {
-        let asks_anyway = self.plan.options.fair.is_some() && !self.plan.is_try();
-        if asks_anyway { None } else { self.core.lines.in_the_way(&self.plan.claims) }
+        if self.plan.options.fair.is_some() && !self.plan.is_try() {
+            return None;
+        }
+        let (claim, held, standing) = self.core.lines.in_the_way(&self.plan.claims)?;
+        // A writer that waits for readers must be known to the engine too, or new ones would never let it in.
+        let on = self.plan.claims[claim].on();
+        let readers = standing == Standing::Valid && held.mode_on(on) == Some(Mode::Shared);
+        (self.plan.is_try() || !readers).then_some((claim, held, standing))
     }
 
     /// Asks the engine, at most until `limit`.
@@ -134,12 +151,17 @@ impl<'a> Alone<'a> {
         let call = core.breaker.calling();
         let answer = timeout_at(limit, self.ask()).await;
         answer.unwrap_or_else(|_| {
-            self.called();
-            if let Some(flight) = &mut self.flight {
-                flight.doubtful = true;
-            }
+            self.interrupted();
             self.failed(core.no_answer_to(call))
         })
+    }
+
+    /// The call was dropped before its answer came.
+    fn interrupted(&mut self) {
+        self.called();
+        if let Some(flight) = &mut self.flight {
+            flight.doubtful = true;
+        }
     }
 
     async fn ask(&mut self) -> Reply {

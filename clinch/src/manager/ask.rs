@@ -20,6 +20,8 @@ use crate::store::{Denial, Effect, ErrorKind, Grant, StoreError, Verdict};
 const RECONNECTS: u32 = 2;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// How much later than the store's own time limit a call is given up.
+const STORE_FIRST: Duration = Duration::from_millis(20);
 
 /// What came of an attempt.
 #[derive(Debug)]
@@ -80,7 +82,9 @@ impl Core {
         plan: &Plan,
     ) -> (Reply, Option<Arc<Attempt>>) {
         let call = self.breaker.calling();
-        let answer = timeout_at(limit, self.ask(role, plan)).await;
+        // Who goes on with an attempt that was not answered must have it in hand: the store's own limit comes first.
+        let patience = if self.strategy(plan) == Strategy::Proceed { STORE_FIRST } else { Duration::ZERO };
+        let answer = timeout_at(limit + patience, self.ask(role, plan)).await;
         answer.unwrap_or_else(|_| (Reply::Failed(self.no_answer_to(call), None), None))
     }
 
@@ -88,7 +92,10 @@ impl Core {
     pub(super) fn no_answer_to(&self, call: Call) -> StoreError {
         let message = format!("no answer in time (limit of a call: {:?})", self.call_timeout);
         let error = StoreError::unknown(ErrorKind::Timeout, message);
-        self.breaker.failed(call, &error);
+        // One that came late had less than the time of a call, which says nothing of the engine.
+        if call.began().elapsed() >= self.call_timeout {
+            self.breaker.failed(call, &error);
+        }
         error
     }
 

@@ -76,6 +76,12 @@ const fn is_illness(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Busy)
 }
 
+impl Call {
+    pub(super) const fn began(&self) -> Instant {
+        self.began
+    }
+}
+
 impl Breaker {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -210,7 +216,8 @@ impl Breaker {
 
     /// The ping had an answer, or failed.
     pub(super) fn probed(&self, answer: &Result<Duration, StoreError>) {
-        if answer.as_ref().map_or_else(|error| !is_illness(error.kind()), |_| true) {
+        let answered = |kind| !is_illness(kind) && kind != ErrorKind::Overloaded;
+        if answer.as_ref().map_or_else(|error| answered(error.kind()), |_| true) {
             self.answered();
         }
     }

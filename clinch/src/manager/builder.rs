@@ -69,7 +69,8 @@ impl<S> Builder<S> {
     ///
     /// Whatever the strategy, an engine that does not answer is not asked by every caller again: after five failures in a
     /// row over at least 200 ms, or two calls without any answer, attempts fail at once until the engine answers a ping, four of which are sent a
-    /// second. Renewals and releases are not held back by that.
+    /// second. Renewals and releases are not held back by that, and one
+    /// that waits goes on waiting.
     pub const fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
         self

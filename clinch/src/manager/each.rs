@@ -52,6 +52,7 @@ impl Core {
                 attempts.iter().map(|_| Err(error.clone())).collect()
             }
         };
+        let mut told = false;
         for ((place, mut alone), answer) in asked.into_iter().zip(answers) {
             let revoked = alone.called();
             replies[place] = Some(match answer {
@@ -63,7 +64,10 @@ impl Core {
                     }
                 }
                 Err(error) => {
-                    self.breaker.failed(call, &error);
+                    // One exchange that failed is one failure, of however many attempts.
+                    if !std::mem::replace(&mut told, true) {
+                        self.breaker.failed(call, &error);
+                    }
                     if let Some(flight) = &mut alone.flight {
                         flight.doubtful |= error.effect() == Effect::Unknown;
                     }

@@ -130,14 +130,15 @@ impl Holding {
         self.tenure.held()
     }
 
-    pub(super) fn is_valid(&self) -> bool {
-        !self.held().remaining_for(self.tenure.pass()).is_zero()
+    pub(super) const fn pass(&self) -> u32 {
+        self.tenure.pass()
     }
 }
 
 /// A lock or a permit that is held. It is given back by [`release`](Self::release), or in the background when it is dropped.
 ///
-/// Everything that can be asked of a [`Lease`] can be asked of its guard.
+/// Everything that can be asked of a [`Lease`] can be asked of its guard. A guard itself cannot be cloned: `guard.clone()` is
+/// a clone of its [`Lease`], which keeps nothing held.
 #[must_use = "a lock is held only as long as its guard lives: bind it to a name such as `_guard` (`let _ =` gives it back at once)"]
 pub struct LockGuard {
     lease: Lease,
@@ -203,6 +204,7 @@ impl fmt::Debug for LockGuard {
         f.debug_struct("LockGuard")
             .field("key", self.key())
             .field("remaining", &self.remaining())
+            .field("degraded", &self.is_degraded())
             .finish_non_exhaustive()
     }
 }

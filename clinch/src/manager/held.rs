@@ -274,9 +274,11 @@ impl Held {
 
     /// As others see it who want this key.
     pub(super) fn holder(&self, on: &ClaimKey) -> Holder {
-        let remaining = self.remaining().max(Duration::from_millis(1));
         let place = self.claims().iter().position(|claim| claim.on() == on).unwrap_or_default();
         let (claim, pass) = (&self.claims()[place], self.state().pass);
+        // The whole is good as long as its shortest claim; this one may last longer.
+        let longer = claim.ttl().saturating_sub(self.attempt.ttl());
+        let remaining = (self.remaining() + longer).max(Duration::from_millis(1));
         Holder::new(claim.on().clone(), claim.mode(), self.attempt.token().clone(), Some(remaining))
             .with_fence(self.fence(place, pass))
     }
@@ -296,6 +298,11 @@ impl Held {
         // Whoever looks at it under the old number learns that it is over.
         self.changed.notify_waiters();
         if left * 2 >= self.attempt.ttl() { Passing::Passed(number) } else { Passing::AfterRenewal(number) }
+    }
+
+    /// Whether it is on its way out; without a look at any clock.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.state().phase == Phase::Releasing
     }
 
     pub(super) fn standing(&self) -> Standing {

@@ -18,7 +18,8 @@ use crate::lease::{ClaimKey, Holder, Space};
 ///
 /// A permit is a lease like a lock: it ends with its TTL if its holder dies, it can be renewed and waited for, and its guard
 /// gives it back. The number counts for the caller's own permits: one with a lower number gets none until fewer than that
-/// are held, one with a higher number can go on; so a limit can be raised and lowered while it is in use.
+/// are held, one with a higher number can go on; so a limit can be raised and lowered while it is in use. Inside a process
+/// waiters are served in their order; between processes, whoever is woken first.
 ///
 /// ```
 /// use std::time::Duration;

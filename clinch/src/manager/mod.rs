@@ -354,12 +354,13 @@ impl LockManager {
         };
         // Time out or not: what counts is what is left.
         let _ = timeout(limit, settled).await;
-        let left = Shutdown {
-            unsettled: self.core.attempts.count(),
-            unreleased: self.core.releases.unanswered.count() + self.core.renewals.passing.count(),
-            unconfirmed: self.core.releases.echoes.count(),
-            guards: self.core.guards.count(),
-        };
+        // In this order: what goes from one to the next meanwhile is seen in the later one.
+        let unsettled = self.core.attempts.count();
+        let guards = self.core.guards.count();
+        let passing = self.core.renewals.passing.count();
+        let unreleased = passing + self.core.releases.unanswered.count();
+        let unconfirmed = self.core.releases.echoes.count();
+        let left = Shutdown { unsettled, unreleased, unconfirmed, guards };
         if left.is_clean() {
             self.core.background.finish();
             if self.core.owns_store && left.unconfirmed == 0 {

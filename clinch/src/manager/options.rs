@@ -82,7 +82,8 @@ pub enum Strategy {
     /// ([`is_degraded`](super::Lease::is_degraded)); inside this process it still excludes.
     ///
     /// A waiter goes on when its `wait` is over, or as soon as the engine has failed so often that it is not even asked any
-    /// more.
+    /// more. What this process itself causes (too many calls in flight) is no failure of the engine. A manager must have
+    /// been connected once: [`connect`](crate::Builder::connect) fails while the engine is down.
     Proceed,
     /// Try once more after a moment, then stop. (One that waits tries until its `wait` is over anyway.)
     RetryOnce,
@@ -102,15 +103,15 @@ impl Renewal {
 }
 
 impl LockOptions {
-    /// The shortest TTL. A lease shorter than this is over before its answer has arrived.
+    /// The shortest TTL: 10 ms. A lease shorter than this is over before its answer has arrived.
     pub const MIN_TTL: Duration = Duration::from_millis(10);
-    /// The longest TTL, unless the manager allows [another](crate::Builder::max_ttl).
+    /// The longest TTL: 24 h, unless the manager allows [another](crate::Builder::max_ttl).
     pub const MAX_TTL: Duration = Duration::from_secs(86_400);
-    /// The longest wait: far beyond any use, and far from where instants overflow.
+    /// The longest wait: 366 days, far beyond any use, and far from where instants overflow.
     pub const MAX_WAIT: Duration = Duration::from_secs(366 * 86_400);
-    /// The longest label in bytes.
+    /// The longest label: 64 bytes.
     pub const MAX_LABEL_BYTES: usize = 64;
-    /// For how long a [fair](Self::fair) lock is kept for whose turn it is.
+    /// For how long a [fair](Self::fair) lock is kept for whose turn it is: 1 s.
     pub const CONFIRM: Duration = Duration::from_secs(1);
 
     /// A lock for `ttl`: tried once (`wait` 0), polled every 50 ms if it is waited for, not renewed.
@@ -162,7 +163,7 @@ impl LockOptions {
     }
 
     /// Asks for a [fence](crate::lease::Fence): a number that rises with every holder of the key, for the resource to reject
-    /// those who come late. See [`fencing`](crate::fencing).
+    /// those who come late. See [`fencing`](crate::fencing). Not with [`shared`](Self::shared), and not for permits.
     pub const fn fenced(mut self) -> Self {
         self.fenced = true;
         self
@@ -170,6 +171,9 @@ impl LockOptions {
 
     /// First come, first served, among all processes that ask for the key in this way, in the order in which the engine
     /// heard of them. Without it, order is kept inside a process, and processes take turns.
+    ///
+    /// Not with [`shared`](Self::shared), with limits, or on several keys. Locks that do not ask in this way do not know of
+    /// the queue, and may be faster when a holder's lease runs out by itself.
     ///
     /// When its turn comes, the lock is kept for a waiter for one second; one that has died by then is passed over. Fair
     /// locks are never passed on inside the process past those who wait elsewhere.
@@ -197,7 +201,7 @@ impl LockOptions {
     }
 
     /// Succeeds at once where the same [scope](crate::LockManager::scope) already holds what is asked for, without a call.
-    /// Outside of a scope it changes nothing.
+    /// Outside of a scope it changes nothing. A lock without it on a key that its own scope holds is denied like any other.
     pub const fn reentrant(mut self) -> Self {
         self.reentrant = true;
         self
@@ -236,8 +240,9 @@ impl LockOptions {
     }
 
     /// Takes a permit of `limit` along with the lock, both or neither, in one step of the engine; the permit is good for
-    /// `permit_ttl` and given back with the lock. The outcome tells which of the two was refused. May be called again for
-    /// more limits.
+    /// `permit_ttl` and given back with the lock. The outcome tells which of the two was refused. The guard is valid for the
+    /// shorter of the two TTLs. May be called again for more limits. A limit goes by its name: it is taken from the engine
+    /// of the manager that is asked, whichever manager made it.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -261,6 +266,9 @@ impl LockOptions {
     }
 
     /// Waits at most this long for the lock. Zero, the default, tries once.
+    ///
+    /// A waiter may be handed the lease while it waits, so keep polling it: do not await something long in another branch of
+    /// a `select!` loop around it; spawn one or the other.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self

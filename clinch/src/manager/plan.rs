@@ -84,7 +84,7 @@ impl Plan {
         for (place, claim) in claims.iter().enumerate() {
             if claims[..place].iter().any(|earlier| earlier.on() == claim.on()) {
                 let accepted = "the same key twice in one attempt; accepted are different ones";
-                return Err(Error::option("keys", claim.on(), accepted));
+                return Err(Error::option("keys", &claim.on().key, accepted));
             }
         }
         let wants = |mode: fn(Mode) -> bool| claims.iter().any(|claim| mode(claim.mode()));

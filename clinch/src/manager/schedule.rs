@@ -32,6 +32,12 @@ impl Schedule {
         self.woken || self.next_poll.is_none_or(|at| at <= now) || self.holder_end.is_some_and(|at| at <= now)
     }
 
+    /// Somebody takes it over who asks more often.
+    pub(super) fn poll_within(&mut self, pause: Duration) {
+        let Some(at) = self.next_poll else { return };
+        self.next_poll = Instant::now().checked_add(pause).map_or(Some(at), |mine| Some(at.min(mine)));
+    }
+
     pub(super) const fn is_subscribed(&self) -> bool {
         self.wakeups.is_some()
     }

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::core::Core;
 use super::guard::Holding;
+use super::held::Held;
 use super::plan::Plan;
 use crate::error::Error;
 use crate::lease::{Claim, ClaimKey, Mode};
@@ -33,8 +34,23 @@ struct Inner {
     around: Option<Scope>,
     ended: AtomicBool,
     /// What the scope holds.
-    holdings: Mutex<HashMap<ClaimKey, Vec<Weak<Holding>>>>,
+    holdings: Mutex<HashMap<ClaimKey, Vec<Taken>>>,
     changed: Notify,
+}
+
+/// A lease that was taken in a scope. The lease is known apart from its guards: looking at it must not keep it.
+struct Taken {
+    holding: Weak<Holding>,
+    held: Weak<Held>,
+    pass: u32,
+}
+
+impl Taken {
+    /// How it holds the key, if it still does.
+    fn mode_on(&self, on: &ClaimKey) -> Option<Mode> {
+        let held = self.held.upgrade()?;
+        held.mode_on(on).filter(|_| !held.remaining_for(self.pass).is_zero())
+    }
 }
 
 impl fmt::Debug for Scope {
@@ -119,7 +135,7 @@ impl Scope {
         self.0.id
     }
 
-    fn holdings(&self) -> MutexGuard<'_, HashMap<ClaimKey, Vec<Weak<Holding>>>> {
+    fn holdings(&self) -> MutexGuard<'_, HashMap<ClaimKey, Vec<Taken>>> {
         self.0.holdings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,27 +144,29 @@ impl Scope {
         let mut holdings = self.holdings();
         for claim in holding.held().claims() {
             let entry = holdings.entry(claim.on().clone()).or_default();
-            entry.retain(|other| other.strong_count() > 0);
-            entry.push(Arc::downgrade(holding));
+            entry.retain(|other| other.holding.strong_count() > 0);
+            let held = Arc::downgrade(holding.held());
+            entry.push(Taken { holding: Arc::downgrade(holding), held, pass: holding.pass() });
         }
-        holdings.retain(|_, entry| entry.iter().any(|holding| holding.strong_count() > 0));
+        holdings.retain(|_, entry| entry.iter().any(|taken| taken.holding.strong_count() > 0));
         drop(holdings);
         self.0.changed.notify_waiters();
     }
 
-    /// The lease of the scope that stands for this claim: an exclusive one also for a shared one.
-    fn covering(&self, claim: &Claim) -> (Option<Arc<Holding>>, bool) {
+    /// The lease of the scope that stands for this claim, an exclusive one also for a shared one; and whether the scope has
+    /// it shared where it is wanted exclusively.
+    fn covering(&self, claim: &Claim, reentrant: bool) -> (Option<Arc<Holding>>, bool) {
         let holdings = self.holdings();
         let mut upgrade = false;
-        for holding in holdings.get(claim.on()).into_iter().flatten().filter_map(Weak::upgrade) {
-            let theirs = holding.held().mode_on(claim.on());
-            if !holding.is_valid() {
-                continue;
-            }
-            match (theirs, claim.mode()) {
-                (Some(Mode::Shared), Mode::Exclusive) => upgrade = true,
-                (Some(_), _) => return (Some(holding), upgrade),
-                (None, _) => {}
+        for taken in holdings.get(claim.on()).into_iter().flatten() {
+            match (taken.mode_on(claim.on()), claim.mode()) {
+                (Some(Mode::Shared), Mode::Exclusive) => upgrade |= taken.holding.strong_count() > 0,
+                (Some(_), _) if reentrant => {
+                    if let Some(holding) = taken.holding.upgrade() {
+                        return (Some(holding), upgrade);
+                    }
+                }
+                _ => {}
             }
         }
         (None, upgrade)
@@ -159,29 +177,39 @@ impl Scope {
     /// # Errors
     /// What would make the scope wait for itself for ever.
     pub(super) fn cover(&self, plan: &Plan) -> Result<Cover, Error> {
-        let mut whole: Option<Arc<Holding>> = None;
-        for (place, claim) in plan.claims.iter().enumerate() {
-            let key = || claim.on().key.clone();
-            let (covering, upgrade) = self.covering(claim);
+        let mut covers: Vec<Option<Arc<Holding>>> = Vec::with_capacity(plan.claims.len());
+        for claim in &plan.claims {
+            let (covering, upgrade) = self.covering(claim, plan.options.reentrant);
             if upgrade {
                 let reason = "the scope holds it shared and asks for it exclusively; release the shared lock first, or take \
                               the exclusive one from the beginning";
-                return Err(Error::SelfDeadlock { key: key(), reason });
+                return Err(Error::SelfDeadlock { key: claim.on().key.clone(), reason });
             }
-            if !plan.options.reentrant {
-                continue;
-            }
-            let same = match (&whole, &covering) {
-                (None, _) if place == 0 => true,
-                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-                (None, None) => true,
-                _ => false,
-            };
-            if !same {
-                let reason = "the scope holds only a part of what is asked for together; take all of it in the outer lock";
-                return Err(Error::SelfDeadlock { key: key(), reason });
-            }
-            whole = covering;
+            covers.push(covering);
+        }
+        let whole = covers[0].clone();
+        let all = covers.iter().all(|cover| match (cover, &whole) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        });
+        // A second permit is no harm where there are several; anything else would be waited for by its own holder.
+        let stuck = |(claim, cover): &(&Claim, &Option<Arc<Holding>>)| {
+            let alone = !matches!(claim.mode(), Mode::Permit { of } if of.get() > 1);
+            cover.is_some() && alone
+        };
+        if !all && let Some((claim, _)) = plan.claims.iter().zip(&covers).find(stuck) {
+            let reason = "the scope holds it, and asks for it together with what it does not hold; take all of it in the \
+                          outer lock";
+            return Err(Error::SelfDeadlock { key: claim.on().key.clone(), reason });
+        }
+        let whole = whole.filter(|_| all);
+        let unfenced = |holding: &Arc<Holding>| {
+            holding.held().fence(0, holding.pass()).is_none() && !holding.held().is_degraded()
+        };
+        if plan.options.fenced && whole.as_ref().is_some_and(unfenced) {
+            let reason =
+                "the scope holds it without a fence and asks for one; ask for the fence in the outer lock";
+            return Err(Error::SelfDeadlock { key: plan.key().clone(), reason });
         }
         if plan.options.reentrant && self.has_ended() {
             return Err(Error::ScopeEnded { key: plan.key().clone() });

@@ -109,17 +109,14 @@ impl LockManager {
         let mut plans: Vec<Plan> = Vec::new();
         for (key, options) in group {
             let options = options.into();
-            for (field, asked) in [
-                ("wait", !options.wait.is_zero()),
-                ("fair", options.fair.is_some()),
-                ("reentrant", options.reentrant),
-            ] {
-                if asked {
-                    return Err(Error::option(
-                        field,
-                        &true,
-                        "accepted are locks that are tried once, each for itself",
-                    ));
+            let wait = Some(format!("{:?}", options.wait)).filter(|_| !options.wait.is_zero());
+            let yes = |asked: bool| asked.then(|| true.to_string());
+            for (field, asked) in
+                [("wait", wait), ("fair", yes(options.fair.is_some())), ("reentrant", yes(options.reentrant))]
+            {
+                if let Some(value) = asked {
+                    let accepted = "accepted are locks that are tried once, each for itself";
+                    return Err(Error::option(field, &value, accepted));
                 }
             }
             let plan = self.plan(vec![key.into_key()?], options)?;

@@ -47,8 +47,8 @@ impl Sources {
 
     /// `base` times a random factor between 1 and 1.5.
     pub(super) fn jittered(&self, base: Duration) -> Duration {
-        let factor = self.with_rng(|rng| rng.random_range(1.0..1.5));
-        base.mul_f64(factor)
+        let more = self.with_rng(|rng| rng.random_range(0.0..0.5));
+        base.saturating_add(base.mul_f64(more))
     }
 
     /// Milliseconds since 1970, for people.

@@ -19,7 +19,15 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Whether such a failure is the engine's, as opposed to a wish that no engine could fulfil.
 const fn is_engine_failure(kind: ErrorKind) -> bool {
-    !matches!(kind, ErrorKind::WrongType | ErrorKind::Unsupported | ErrorKind::Config | ErrorKind::Closed)
+    // Nor are too many calls of this process.
+    !matches!(
+        kind,
+        ErrorKind::WrongType
+            | ErrorKind::Unsupported
+            | ErrorKind::Config
+            | ErrorKind::Closed
+            | ErrorKind::Overloaded
+    )
 }
 
 impl Core {

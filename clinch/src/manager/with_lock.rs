@@ -79,7 +79,10 @@ where
         } else {
             Ok(block(guard.lease()).await)
         };
-        if let Err(error) = guard.release().await {
+        if !guard.is_valid() {
+            // Nothing is protected any more: what may be left of it goes back in the background.
+            drop(guard);
+        } else if let Err(error) = guard.release().await {
             tracing::warn!(%error, "the block is done, but its lock could not be given back at once");
         }
         value

@@ -102,7 +102,10 @@ pub(crate) async fn connect(url: &str, options: &StoreOptions) -> Result<Arc<dyn
             format!("this build has no `{scheme}:`; enable the feature `{feature}` of clinch")
         }
         None => {
-            let known: Vec<_> = SCHEMES.iter().map(|(name, _)| format!("`{name}:`")).collect();
+            let shown = |name: &str| {
+                if name == "memory" { "`memory:`".to_owned() } else { format!("`{name}://…`") }
+            };
+            let known: Vec<_> = SCHEMES.iter().map(|(name, _)| shown(name)).collect();
             format!("unknown scheme; accepted are {}", known.join(", "))
         }
     };

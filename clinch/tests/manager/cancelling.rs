@@ -60,6 +60,9 @@ async fn a_hanging_renewal_does_not_keep_the_block_alive() {
     // Not by an assertion on speed: the block was to sleep far longer.
     assert!(began.elapsed() < LONG);
 
+    // At once, too, when it is ended by force.
+    let bench = Bench::start().await;
+    let locks = bench.manager().await;
     let other = bench.outsider().await;
     let running = Arc::new(AtomicBool::new(false));
     let block = locks

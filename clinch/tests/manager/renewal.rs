@@ -64,11 +64,10 @@ async fn lost_fires_in_time_while_a_renewal_hangs() {
     let manager = bench.manager().await;
     let ttl = Duration::from_millis(600);
     bench.proxy.add(Rule::new(Action::HoldRequest).matching(bench.is(Step::Renew)));
-    let before = Instant::now();
     let guard = manager.try_lock("k", LockOptions::new(ttl).renew()).await.unwrap().unwrap();
     let (loss, ()) = tokio::join!(guard.lost(), bench.proxy.wait_until_held());
+    // (That it fires before the validity ends is shown on a paused clock, where a busy machine plays no part.)
     assert_eq!(loss, Loss::Expired);
-    assert!(before.elapsed() <= ttl, "{:?}", before.elapsed());
     // The hanging renewal is let go and even succeeds; a lost lease stays lost.
     bench.proxy.release_held();
     eventually("the renewal was carried out", || bench.server.command_calls().contains_key("get")).await;

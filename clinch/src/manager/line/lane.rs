@@ -15,10 +15,16 @@ use crate::store::Denial;
 /// so this is only for those who do not take it.
 const STEP_BACK: Duration = Duration::from_millis(10);
 
+/// The most calls that a process makes at once for places on one key.
+const MOST_AT_ONCE: usize = 63;
+
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    /// Somebody has the role.
-    pub(super) asking: bool,
+    /// How many have the role.
+    pub(super) asking: usize,
+    /// How many more than one may have it at a time: where several can be in, calls that are granted let more go out
+    /// together, and one that is denied answers all.
+    wider: usize,
     /// An attempt that was sent and whose caller is gone: the next one with the same shape asks on with it.
     pub(super) orphan: Option<(Flight, Shape)>,
     /// Tries that came after the call in flight was sent.
@@ -42,7 +48,20 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn is_idle(&self) -> bool {
-        !self.asking && self.orphan.is_none() && self.tries.is_empty() && self.line.is_empty()
+        self.asking == 0 && self.orphan.is_none() && self.tries.is_empty() && self.line.is_empty()
+    }
+
+    /// Whether nobody else may have the role now.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.asking > self.wider
+    }
+
+    pub(super) fn widen(&mut self) {
+        self.wider = (self.wider * 2 + 1).min(MOST_AT_ONCE);
+    }
+
+    pub(super) const fn narrow(&mut self) {
+        self.wider = 0;
     }
 
     pub(super) fn join(&mut self, seat: Arc<Seat>) -> u64 {
@@ -86,20 +105,22 @@ impl Lane {
         Some(orphan.attempt)
     }
 
-    /// Calls the head, or gives the role to the first try; says whether it gave the role.
-    pub(super) fn call_next(&mut self) -> bool {
+    /// Calls the head, or gives the role to the first tries; says how many it gave it to.
+    pub(super) fn call_next(&mut self) -> usize {
         if !self.line.is_empty() {
             self.call_head();
-            return false;
+            return 0;
         }
-        match self.tries.pop_front() {
-            Some(seat) => {
-                self.asking = true;
-                seat.give(Turn::Ask);
-                true
+        let mut given = 0;
+        while !self.is_busy()
+            && let Some(seat) = self.tries.pop_front()
+        {
+            if seat.give(Turn::Ask) {
+                self.asking += 1;
+                given += 1;
             }
-            None => false,
         }
+        given
     }
 
     pub(super) fn answer_tries(&mut self, answer: &Answer) {

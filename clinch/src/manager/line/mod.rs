@@ -169,6 +169,7 @@ impl Lines {
         match shard.get_mut(on) {
             Some(slot) => {
                 let value = step(slot);
+                slot.tidy();
                 if slot.is_idle() {
                     shard.remove(on);
                     if shard.capacity() > LARGE && shard.len() * 8 < shard.capacity() {
@@ -200,10 +201,10 @@ impl Lines {
                 None => {}
             }
             let lane = slot.lane(mode);
-            if lane.asking || !lane.line.is_empty() {
+            if lane.is_busy() || !lane.line.is_empty() {
                 let seat = Seat::new(shape, 0);
                 lane.tries.push_back(seat.clone());
-                if !lane.asking {
+                if !lane.is_busy() {
                     // The try counts as the head's poll.
                     lane.call_head();
                 }
@@ -215,10 +216,16 @@ impl Lines {
     }
 
     /// A waiter comes that wants one place.
-    pub(super) fn join<'a>(&'a self, claim: &'a Claim, shape: &Shape, scope: u64) -> LineSeat<'a> {
+    pub(super) fn join<'a>(
+        &'a self,
+        claim: &'a Claim,
+        shape: &Shape,
+        scope: u64,
+        poll_every: Duration,
+    ) -> LineSeat<'a> {
         let seat = Seat::new(shape, scope);
         let number = self.with_slot(claim.on(), |slot| slot.lane(claim.mode()).join(seat.clone()));
-        LineSeat::new(self, claim, seat, number)
+        LineSeat::new(self, claim, (seat, number), poll_every)
     }
 
     /// A local lease that stands in the way of one of these claims, or is on its way out, and of which claim.
@@ -236,7 +243,7 @@ impl Lines {
 
     /// The local leases on this key that are on their way out.
     pub(super) fn releasing(&self, on: &ClaimKey) -> Vec<Arc<Held>> {
-        let leaving = |held: &&Arc<Held>| held.standing() == Standing::Releasing;
+        let leaving = |held: &&Arc<Held>| held.is_leaving();
         self.with_slot(on, |slot| slot.leases.iter().filter(leaving).cloned().collect())
     }
 
@@ -423,11 +430,14 @@ impl Seat {
         matches!(*self.turn(), Turn::Waiting)
     }
 
-    fn give(&self, turn: Turn) {
+    /// Says whether it is still there to be given anything.
+    fn give(&self, turn: Turn) -> bool {
         let mut mine = self.turn();
-        if !matches!(*mine, Turn::Gone) {
+        let there = !matches!(*mine, Turn::Gone);
+        if there {
             *mine = turn;
             self.called.notify_one();
         }
+        there
     }
 }

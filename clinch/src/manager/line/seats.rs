@@ -1,6 +1,7 @@
 //! The places that futures have in a line, each given up when its future is dropped.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
@@ -51,7 +52,7 @@ impl<'a> Rider<'a> {
         self.lines.with_slot(on, |slot| {
             let blocked = slot.local(on, mode).is_some();
             let lane = slot.lane(mode);
-            if blocked || lane.asking || !self.seat.is_waiting() {
+            if blocked || lane.is_busy() || !self.seat.is_waiting() {
                 return None;
             }
             if let Some((orphan, _)) = lane.orphan.take_if(|(_, shape)| *shape != self.seat.shape) {
@@ -89,13 +90,19 @@ pub(in crate::manager) struct LineSeat<'a> {
     claim: &'a Claim,
     seat: Arc<Seat>,
     number: u64,
+    poll_every: Duration,
     /// The head's knowledge of when to ask; passed from head to head.
     schedule: Option<Schedule>,
 }
 
 impl<'a> LineSeat<'a> {
-    pub(super) fn new(lines: &'a Lines, claim: &'a Claim, seat: Arc<Seat>, number: u64) -> Self {
-        Self { lines, claim, seat, number, schedule: None }
+    pub(super) fn new(
+        lines: &'a Lines,
+        claim: &'a Claim,
+        (seat, number): (Arc<Seat>, u64),
+        poll_every: Duration,
+    ) -> Self {
+        Self { lines, claim, seat, number, poll_every, schedule: None }
     }
 
     /// Looks whether this is the head, and what the head is to do.
@@ -114,15 +121,20 @@ impl<'a> LineSeat<'a> {
             if !lane.head().is_some_and(|head| Arc::ptr_eq(head, &self.seat)) {
                 return HeadTurn::NotHead;
             }
-            if let Some(schedule) = lane.schedule.take() {
+            if let Some(mut schedule) = lane.schedule.take() {
+                schedule.poll_within(self.poll_every);
                 self.schedule = Some(schedule);
             }
             let schedule = self.schedule.get_or_insert_default();
             lane.subscribed = schedule.is_subscribed();
-            if let Some((held, _)) = local {
+            // A writer that waits for readers must be known to the engine too, or new ones would never let it in.
+            let readers = |held: &Held| held.mode_on(on) == Some(Mode::Shared);
+            if let Some((held, standing)) = local
+                && !(standing == Standing::Valid && readers(&held))
+            {
                 return HeadTurn::Local(held);
             }
-            if lane.asking {
+            if lane.is_busy() {
                 return HeadTurn::Busy;
             }
             if let Some(until) = lane.stepped_back {
@@ -134,6 +146,11 @@ impl<'a> LineSeat<'a> {
                     return HeadTurn::SteppedBack(until);
                 }
                 lane.stepped_back = None;
+            }
+            if let Some((orphan, _)) = lane.orphan.take_if(|(_, shape)| *shape != self.seat.shape) {
+                // It is not what this one wants: out of the way first.
+                slot.take_back(orphan.attempt, &self.lines.releases);
+                return HeadTurn::Busy;
             }
             if schedule.is_due() || lane.freed || lane.orphan.is_some() || !lane.tries.is_empty() {
                 slot.begin_asking(mode);
@@ -259,7 +276,10 @@ impl<'a> Role<'a> {
             let lane = slot.lane(mode);
             lane.denial = None;
             // There may be another place for the next one.
-            lane.freed |= mode != Mode::Exclusive;
+            if mode != Mode::Exclusive {
+                lane.freed = true;
+                lane.widen();
+            }
             None
         });
         let holder = in_the_way.as_ref().unwrap_or(held);
@@ -281,7 +301,11 @@ impl<'a> Role<'a> {
     /// The call was denied.
     pub(in crate::manager) fn denied(mut self, denial: &Denial) {
         let (on, mode) = (self.claim.on(), self.mode());
-        self.lines.with_slot(on, |slot| slot.lane(mode).denial = Some((denial.clone(), Instant::now())));
+        self.lines.with_slot(on, |slot| {
+            let lane = slot.lane(mode);
+            lane.denial = Some((denial.clone(), Instant::now()));
+            lane.narrow();
+        });
         if let Some(flight) = self.flight.take().filter(|flight| !flight.is_settled()) {
             // An earlier acquire may still arrive, once the holder has gone. Nobody has to wait for that.
             self.lines.withdraw(flight.attempt);
@@ -333,15 +357,20 @@ impl Drop for Role<'_> {
             for seat in self.riders.drain(..).rev() {
                 lane.tries.push_front(seat);
             }
-            if let Some(flight) = self.flight.take()
-                && flight.attempt.sent_at().is_some()
-            {
-                lane.orphan = Some((Flight { doubtful: true, ..flight }, self.shape.clone()));
-                // What is revoked meanwhile may be the orphan's.
-                lane.asking = false;
-                slot.calls = slot.calls.saturating_sub(1);
-            } else {
-                slot.end_asking(mode);
+            let sent = self.flight.take().filter(|flight| flight.attempt.sent_at().is_some());
+            match sent {
+                Some(flight) if mode == Mode::Exclusive => {
+                    lane.orphan = Some((Flight { doubtful: true, ..flight }, self.shape.clone()));
+                    // What is revoked meanwhile may be the orphan's.
+                    lane.asking = lane.asking.saturating_sub(1);
+                    slot.calls = slot.calls.saturating_sub(1);
+                }
+                // Where several can be in, nobody has to wait for it, nor goes on with it.
+                Some(flight) => {
+                    slot.end_asking(mode);
+                    slot.take_back(flight.attempt, &self.lines.releases);
+                }
+                None => slot.end_asking(mode),
             }
             slot.hand_on(on, &self.lines.releases);
         });

@@ -1,5 +1,6 @@
 //! What is known of one key.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::lane::Lane;
@@ -31,6 +32,13 @@ impl Slot {
         self.leases.is_empty() && self.calls == 0 && self.lanes.iter().all(|(_, lane)| lane.is_idle())
     }
 
+    /// Forgets the lanes that nobody is in; there are several only where a key is wanted in several ways.
+    pub(super) fn tidy(&mut self) {
+        if self.lanes.len() > 1 {
+            self.lanes.retain(|(_, lane)| !lane.is_idle());
+        }
+    }
+
     pub(super) fn lane(&mut self, mode: Mode) -> &mut Lane {
         let place = self.lanes.iter().position(|(other, _)| *other == mode).unwrap_or_else(|| {
             self.lanes.push((mode, Lane::default()));
@@ -40,12 +48,13 @@ impl Slot {
     }
 
     pub(super) fn begin_asking(&mut self, mode: Mode) {
-        self.lane(mode).asking = true;
+        self.lane(mode).asking += 1;
         self.calls += 1;
     }
 
     pub(super) fn end_asking(&mut self, mode: Mode) {
-        self.lane(mode).asking = false;
+        let lane = self.lane(mode);
+        lane.asking = lane.asking.saturating_sub(1);
         self.end_call();
     }
 
@@ -64,6 +73,53 @@ impl Slot {
     /// The local lease that stands in the way of such a place, or is on its way out and may still do. Leases that tell
     /// nothing any more are forgotten.
     pub(super) fn local(&mut self, on: &ClaimKey, mode: Mode) -> Option<(Arc<Held>, Standing)> {
+        if let Mode::Permit { of } = mode {
+            return self.all_taken_here(on, of);
+        }
+        let (mut leaving, mut over) = (None, false);
+        let mut found = None;
+        for held in &self.leases {
+            // The mode first: it costs no look at a clock.
+            if !held.mode_on(on).is_some_and(|other| excludes(mode, other)) {
+                continue;
+            }
+            match held.standing() {
+                Standing::Valid => {
+                    found = Some((held.clone(), Standing::Valid));
+                    break;
+                }
+                Standing::Releasing => {
+                    leaving = leaving.or_else(|| Some((held.clone(), Standing::Releasing)));
+                }
+                Standing::Over => over = true,
+            }
+        }
+        if over {
+            self.forget_what_is_over();
+        }
+        found.or(leaving)
+    }
+
+    /// Where this process alone has them all, nobody else can have a permit: one of its leases then, a valid one if all
+    /// are.
+    fn all_taken_here(&mut self, on: &ClaimKey, of: NonZeroU32) -> Option<(Arc<Held>, Standing)> {
+        let most = usize::try_from(of.get()).unwrap_or(usize::MAX);
+        if self.leases.len() < most {
+            return None;
+        }
+        self.forget_what_is_over();
+        let (valid, leaving): (Vec<_>, Vec<_>) =
+            self.leases.iter().filter(|held| held.mode_on(on).is_some()).partition(|held| !held.is_leaving());
+        if valid.len() >= most {
+            // The one that ends first is whom to wait for.
+            let first = valid.into_iter().min_by_key(|held| held.remaining());
+            return first.map(|held| (held.clone(), Standing::Valid));
+        }
+        let enough = valid.len() + leaving.len() >= most;
+        leaving.first().filter(|_| enough).map(|held| ((*held).clone(), Standing::Releasing))
+    }
+
+    fn forget_what_is_over(&mut self) {
         let mut freed = false;
         self.leases.retain(|held| {
             let over = held.standing() == Standing::Over;
@@ -71,31 +127,13 @@ impl Slot {
             !over
         });
         self.freed(freed);
-        let places = || {
-            let theirs = |held: &Arc<Held>| Some((held.clone(), held.standing(), held.mode_on(on)?));
-            self.leases.iter().filter_map(theirs)
-        };
-        if let Mode::Permit { of } = mode {
-            // Where this process alone has them all, nobody else can have one.
-            let most = usize::try_from(of.get()).unwrap_or(usize::MAX);
-            let ours = places().count();
-            let valid = places().filter(|(_, standing, _)| *standing == Standing::Valid).count();
-            let wanted = if valid >= most { Standing::Valid } else { Standing::Releasing };
-            return places()
-                .find(|(_, standing, _)| ours >= most && *standing == wanted)
-                .map(|(held, standing, _)| (held, standing));
-        }
-        let in_the_way =
-            |standing| places().find(|(_, theirs, other)| *theirs == standing && excludes(mode, *other));
-        let found = in_the_way(Standing::Valid).or_else(|| in_the_way(Standing::Releasing));
-        found.map(|(held, standing, _)| (held, standing))
     }
 
     /// In every lane in which nobody has the role, finds out who is next.
     pub(super) fn hand_on(&mut self, on: &ClaimKey, releases: &Releases) {
         for place in 0..self.lanes.len() {
             let mode = self.lanes[place].0;
-            if self.lanes[place].1.asking {
+            if self.lanes[place].1.is_busy() {
                 continue;
             }
             let local = self.local(on, mode);
@@ -115,9 +153,8 @@ impl Slot {
                 self.take_back(attempt, releases);
                 continue;
             }
-            if lane.call_next() {
-                self.calls += 1;
-            }
+            let given = lane.call_next();
+            self.calls += given;
         }
     }
 

@@ -60,6 +60,11 @@ impl Locked<'_> {
     }
 }
 
+/// Whether it would have come again.
+const fn waits(attempt: &Attempt) -> bool {
+    !matches!(attempt.patience(), Patience::Try)
+}
+
 impl Shared {
     pub(super) fn new(max_leases: usize) -> Self {
         let (revoked, _) = broadcast::channel(REVOCATIONS);
@@ -137,7 +142,7 @@ impl Shared {
             match standing {
                 Standing::Free | Standing::Held(_) if turn || in_queue.is_none() => {
                     needed += usize::from(matches!(standing, Standing::Free));
-                    freed += entry.freed_by_grant(claim.mode(), token);
+                    freed += entry.freed_by_grant(claim.mode(), token, waits(attempt));
                 }
                 _ => {
                     let denial = denial(i, claim, standing, now);
@@ -173,13 +178,14 @@ impl Shared {
             _ => None,
         };
         let fair = matches!(attempt.patience(), Patience::Queue { .. });
-        entry.grant(Place {
+        let place = Place {
             token: attempt.token().clone(),
             mode: claim.mode(),
             expires: after(now, claim.ttl()),
             fence: given.or_else(|| claim.fence_floor().map(|floor| self.fences.next(floor))),
             footing: if fair { Footing::Fair } else { Footing::Plain },
-        })
+        };
+        entry.grant(place, waits(attempt))
     }
 
     /// Remembers a writer that readers kept out and that will come again.

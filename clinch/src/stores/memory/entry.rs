@@ -187,19 +187,21 @@ impl Entry {
         self.place_of(mode, token).is_some_and(|place| place.footing != Footing::Kept)
     }
 
-    /// How much of memory a grant to this token gives back: an exclusive one ends every wait for it, and its own.
-    pub(super) fn freed_by_grant(&self, mode: Mode, token: &Token) -> usize {
+    /// How much of memory a grant to this token gives back: an exclusive one to somebody who waits ends every such wait,
+    /// and its own place in the queue.
+    pub(super) fn freed_by_grant(&self, mode: Mode, token: &Token, waits: bool) -> usize {
         let Some(waiting) = self.waiting.as_deref().filter(|_| mode == Mode::Exclusive) else { return 0 };
-        usize::from(waiting.note.is_some()) + usize::from(self.is_queued(token))
+        usize::from(waits && waiting.note.is_some()) + usize::from(self.is_queued(token))
     }
 
     /// Puts the place there, or gives the one that was kept for its token its full time. One that was granted before
     /// stays as it is, but for a fence that it had not.
-    pub(super) fn grant(&mut self, place: Place) -> Option<Fence> {
+    pub(super) fn grant(&mut self, place: Place, waits: bool) -> Option<Fence> {
         let (mode, fence) = (place.mode, place.fence);
         if mode == Mode::Exclusive {
             if let Some(waiting) = &mut self.waiting {
-                waiting.note = None;
+                // One that does not wait says nothing of those who do.
+                waiting.note.take_if(|_| waits);
                 waiting.queue.remove(&place.token);
             }
             self.trim();

@@ -161,9 +161,16 @@ fn kind_of_key(call: Call, names: &Names, on: &ClaimKey) -> Call {
 /// The call that renews a lease of the common kind, and `None` for others.
 pub(super) fn renew(names: &Names, lease: &Attempt) -> Option<Call> {
     match (way(lease), lease.claims()) {
-        (Way::Plain | Way::Queued { .. }, [claim]) => {
-            let call = scripts::RENEW.call().key(names.key(claim.on())).arg(lease.token().as_str());
-            Some(call.arg(millis(claim.ttl())))
+        (way @ (Way::Plain | Way::Queued { .. }), [claim]) => {
+            let call = scripts::RENEW.call().key(names.key(claim.on()));
+            let call = match way {
+                Way::Queued { .. } => {
+                    let [_, queued] = names.queue(claim.on());
+                    call.key(queued)
+                }
+                _ => call,
+            };
+            Some(call.arg(lease.token().as_str()).arg(millis(claim.ttl())))
         }
         _ => None,
     }

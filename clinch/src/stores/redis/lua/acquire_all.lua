@@ -103,7 +103,8 @@ for _, c in ipairs(claims) do
   else
     local set = redis.pcall('SET', c.key, token, 'PX', c.ttl)
     if is_error(set) then return set end
-    if c.note then redis.pcall('DEL', c.note) end
+    -- One that does not wait says nothing of those who do.
+    if c.note and noted_for > 0 then redis.pcall('DEL', c.note) end
   end
 end
 return granted
