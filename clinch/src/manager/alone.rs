@@ -168,7 +168,7 @@ impl<'a> Alone<'a> {
         let core = self.core;
         let began = Instant::now();
         let mut flight = self.begin();
-        let verdict = core.exchange(&mut flight, began).await;
+        let verdict = core.exchange(&mut flight, began, None).await;
         self.flight = Some(flight);
         let revoked = self.called();
         match verdict {

@@ -20,8 +20,6 @@ use crate::store::{Denial, Effect, ErrorKind, Grant, StoreError, Verdict};
 const RECONNECTS: u32 = 2;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// How much later than the store's own time limit a call is given up.
-const STORE_FIRST: Duration = Duration::from_millis(20);
 
 /// What came of an attempt.
 #[derive(Debug)]
@@ -82,21 +80,31 @@ impl Core {
         plan: &Plan,
     ) -> (Reply, Option<Arc<Attempt>>) {
         let call = self.breaker.calling();
-        // Who goes on with an attempt that was not answered must have it in hand: the store's own limit comes first.
-        let patience = if self.strategy(plan) == Strategy::Proceed { STORE_FIRST } else { Duration::ZERO };
-        let answer = timeout_at(limit + patience, self.ask(role, plan)).await;
+        if self.strategy(plan) == Strategy::Proceed {
+            // Who goes on with an attempt that was not answered must have it in hand.
+            return self.ask_within(Some(limit), role, plan).await;
+        }
+        let answer = timeout_at(limit, self.ask(role, plan)).await;
         answer.unwrap_or_else(|_| (Reply::Failed(self.no_answer_to(call), None), None))
     }
 
     /// A call had no answer within its limit, and was dropped.
     pub(super) fn no_answer_to(&self, call: Call) -> StoreError {
-        let message = format!("no answer in time (limit of a call: {:?})", self.call_timeout);
-        let error = StoreError::unknown(ErrorKind::Timeout, message);
-        // One that came late had less than the time of a call, which says nothing of the engine.
-        if call.began().elapsed() >= self.call_timeout {
-            self.breaker.failed(call, &error);
-        }
+        let error = self.no_answer();
+        self.not_answered(call, &error);
         error
+    }
+
+    fn no_answer(&self) -> StoreError {
+        let message = format!("no answer in time (limit of a call: {:?})", self.call_timeout);
+        StoreError::unknown(ErrorKind::Timeout, message)
+    }
+
+    /// Tells the breaker. A call that came late had less than the time of one, which says nothing of the engine.
+    fn not_answered(&self, call: Call, error: &StoreError) {
+        if error.kind() != ErrorKind::Timeout || call.began().elapsed() >= self.call_timeout {
+            self.breaker.failed(call, error);
+        }
     }
 
     /// As [`ask`](Self::ask), at most until `limit`: then the role is dropped, which takes back what may be granted.
@@ -104,9 +112,15 @@ impl Core {
         self.ask_head(limit, role, plan).await.0
     }
 
-    /// Asks the engine for the one place of the plan.
-    pub(super) async fn ask(
+    /// Asks the engine for the one place of the plan, and says with which attempt.
+    pub(super) async fn ask(self: &Arc<Self>, role: Role<'_>, plan: &Plan) -> (Reply, Option<Arc<Attempt>>) {
+        self.ask_within(None, role, plan).await
+    }
+
+    /// The same with a limit at which it counts as not answered.
+    async fn ask_within(
         self: &Arc<Self>,
+        limit: Option<Instant>,
         mut role: Role<'_>,
         plan: &Plan,
     ) -> (Reply, Option<Arc<Attempt>>) {
@@ -115,7 +129,7 @@ impl Core {
         }
         let began = Instant::now();
         let flight = role.begin(|| self.new_flight(plan));
-        let verdict = self.exchange(flight, began).await;
+        let verdict = self.exchange(flight, began, limit).await;
         let flight = flight.clone();
         let attempt = flight.attempt.clone();
         let reply = match verdict {
@@ -153,22 +167,33 @@ impl Core {
     }
 
     /// Asks the engine; again with the same token where the connection failed or the engine was busy for a moment.
-    pub(super) async fn exchange(&self, flight: &mut Flight, began: Instant) -> Result<Verdict, StoreError> {
+    pub(super) async fn exchange(
+        &self,
+        flight: &mut Flight,
+        began: Instant,
+        limit: Option<Instant>,
+    ) -> Result<Verdict, StoreError> {
         let mut asked = 0;
         let mut pause = FIRST_PAUSE;
         let mut call = self.breaker.admit()?;
         loop {
-            let error = match self.store.acquire(&flight.attempt).await {
+            let asking = self.store.acquire(&flight.attempt);
+            let answer = match limit {
+                Some(limit) => timeout_at(limit, asking).await.unwrap_or_else(|_| Err(self.no_answer())),
+                None => asking.await,
+            };
+            let error = match answer {
                 Ok(verdict) => {
                     self.breaker.answered();
                     return Ok(verdict);
                 }
                 Err(error) => error,
             };
-            self.breaker.failed(call, &error);
+            self.not_answered(call, &error);
             flight.doubtful |= error.effect() == Effect::Unknown;
             asked += 1;
-            let in_time = began.elapsed() + pause < self.call_timeout;
+            let in_time = began.elapsed() + pause < self.call_timeout
+                && limit.is_none_or(|limit| Instant::now() + pause < limit);
             let again = match error.kind() {
                 ErrorKind::Unavailable => asked <= RECONNECTS,
                 ErrorKind::Busy | ErrorKind::ReadOnly => true,

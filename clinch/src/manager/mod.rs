@@ -398,6 +398,18 @@ mod tests {
         assert!(manager.core.lines.is_empty());
     }
 
+    /// A key that is wanted in ever other ways costs no more for that: what nobody wants any more is forgotten.
+    #[tokio::test(start_paused = true)]
+    async fn ways_in_which_nobody_wants_a_key_are_forgotten() {
+        let manager = LockManager::memory();
+        let held = manager.limit("export", 1).unwrap().acquire(TTL).await.unwrap();
+        for of in 2..50 {
+            drop(manager.limit("export", of).unwrap().try_acquire(TTL).await.unwrap());
+        }
+        assert!(manager.core.lines.most_lanes() <= 2);
+        drop(held);
+    }
+
     /// A guard that was revoked or has expired leaves nothing behind either.
     #[tokio::test(start_paused = true)]
     async fn a_lost_lease_leaves_no_local_state() {

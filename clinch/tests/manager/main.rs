@@ -29,6 +29,7 @@ mod fair;
 mod faults;
 mod fences;
 mod hardening;
+mod hardening_leases;
 mod hardening_redis;
 mod hardening_runtimes;
 mod limits;

@@ -400,6 +400,16 @@ impl Lines {
         })
     }
 
+    /// In how many ways a key is wanted at the most; for tests.
+    #[cfg(test)]
+    pub(super) fn most_lanes(&self) -> usize {
+        let lanes = |shard: &Mutex<HashMap<ClaimKey, Slot>>| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.values().map(|slot| slot.lanes.len()).max().unwrap_or_default()
+        };
+        self.shards.iter().map(lanes).max().unwrap_or_default()
+    }
+
     /// Whether nothing is known of any key; for tests.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
