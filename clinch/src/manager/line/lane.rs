@@ -56,8 +56,9 @@ impl Lane {
         self.asking > self.wider
     }
 
+    /// One more for each grant, so that every round trip twice as many are under way.
     pub(super) fn widen(&mut self) {
-        self.wider = (self.wider * 2 + 1).min(MOST_AT_ONCE);
+        self.wider = (self.wider + 1).min(MOST_AT_ONCE);
     }
 
     pub(super) const fn narrow(&mut self) {
