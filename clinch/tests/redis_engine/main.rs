@@ -3,13 +3,19 @@
 //! suite; each test here has a server of its own.
 
 #![cfg(feature = "redis")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test stops at the first surprise"
+)]
 
 mod common;
 
 mod batches;
 mod extremes;
 mod fences;
+mod late;
 mod permits;
 mod queues;
 mod readers;
