@@ -20,7 +20,7 @@ pub(crate) async fn main() -> Result<(), Error> {
     // The TTL is how long nobody leads after a leader has died. As long as it lives it is renewed.
     let options = LockOptions::new(Duration::from_secs(5)).renew_for(Duration::MAX);
     let options = options.wait(LockOptions::MAX_WAIT);
-    // One and the same for the whole run, so that no Ctrl-C falls between two of them.
+    // One and the same for the whole run, so that no Ctrl-C falls between two of them. A service listens for TERM too.
     let mut stop = pin!(ctrl_c());
     loop {
         println!("{me} stands for election");
