@@ -68,6 +68,12 @@ impl Attempt {
     /// # Errors
     /// [`AttemptError`] if there is no claim, if there are more than [`MAX_CLAIMS`], or if two are on the same key.
     pub fn new(token: Token, claims: Vec<Claim>) -> Result<Self, AttemptError> {
+        Self::check(&claims)?;
+        Ok(Self::of(token, claims))
+    }
+
+    /// Whether these claims make an attempt.
+    pub(crate) fn check(claims: &[Claim]) -> Result<(), AttemptError> {
         if claims.is_empty() {
             return Err(AttemptError::NoClaim);
         }
@@ -79,7 +85,7 @@ impl Attempt {
                 return Err(AttemptError::Twice { on: claim.on().clone() });
             }
         }
-        Ok(Self { token, claims, patience: Patience::Try, sent: Mutex::default(), route: Route::default() })
+        Ok(())
     }
 
     /// An attempt with a single claim, which asks once.

@@ -14,12 +14,11 @@ use super::plan::Plan;
 use super::tenure::Tenure;
 use crate::error::DeniedBy;
 use crate::lease::{Attempt, Mode};
-use crate::store::{Denial, ErrorKind, StoreError};
+use crate::store::{ErrorKind, StoreError};
 
 /// How long a try waits for the head of a line to ask, before it asks itself.
 const HEAD_PATIENCE: Duration = Duration::from_millis(20);
-const OWN_RELEASE: &str = "the release of this process's own lease on it";
-const SHARED_CALL: &str = "another caller's call on it, which this one shares (is its future being polled?),";
+const SHARED_CALL: &str = "another caller's call on it, which this one shares (is its future being polled?), was not answered in time";
 
 /// What a waiter was told last, and when.
 #[derive(Debug, Default)]
@@ -54,13 +53,6 @@ impl Last {
 struct Remembered<'a> {
     core: &'a Core,
     attempt: Option<Arc<Attempt>>,
-}
-
-impl Remembered<'_> {
-    /// The later one is what the engine remembers.
-    fn replace(&mut self, attempt: Option<Arc<Attempt>>) {
-        self.attempt = attempt;
-    }
 }
 
 impl Drop for Remembered<'_> {
@@ -140,7 +132,7 @@ impl Core {
             biased;
             () = held.over() => Ok(()),
             error = self.breaker.not_asked() => Err(error),
-            () = sleep_until(limit) => Err(no_answer(OWN_RELEASE)),
+            () = sleep_until(limit) => Err(no_answer_to_release()),
         }
     }
 
@@ -165,8 +157,7 @@ impl Core {
                 Ok(Ride::Ask(role)) => return self.ask_until(limit, role, plan).await,
                 Err(_) if Instant::now() >= limit => {
                     // Not the engine's fault, as far as this one knows.
-                    let message = format!("{SHARED_CALL} was not answered in time");
-                    return Reply::Failed(StoreError::not_applied(ErrorKind::Overloaded, message), None);
+                    return Reply::Failed(StoreError::not_applied(ErrorKind::Overloaded, SHARED_CALL), None);
                 }
                 // The head was called and has not begun to ask: nobody may be polling it.
                 Err(_) => match rider.overtake() {
@@ -241,12 +232,11 @@ impl Core {
                     Err(_) => return self.in_the_end(last, false, plan),
                 }
             };
-            let by_readers =
-                |denial: &Denial| denial.holder.as_ref().is_some_and(|h| h.mode() == Mode::Shared);
-            if matches!(&reply, Reply::Denied(denial, _) if by_readers(denial)) {
-                remembered.replace(asked);
-            } else if matches!(reply, Reply::Granted(_)) {
-                remembered.replace(None);
+            match &reply {
+                // The latest one is what the engine remembers.
+                Reply::Denied(denial, _) if denial.is_by_readers() => remembered.attempt = asked,
+                Reply::Granted(_) => remembered.attempt = None,
+                _ => {}
             }
             if let Some(reply) = self.final_or_later(reply, plan, &mut seat, &mut last) {
                 return reply;
@@ -312,7 +302,7 @@ impl Core {
         match last.reply() {
             Some(reply) => reply,
             // The key may well be free: only the answer to this process's own release is missing.
-            None if only_release => Reply::Failed(no_answer(OWN_RELEASE), None),
+            None if only_release => Reply::Failed(no_answer_to_release(), None),
             None => Reply::denied(self.lines.denial(&plan.claims[0]), plan),
         }
     }
@@ -326,11 +316,7 @@ enum Event<'a> {
     Passed(Arc<Held>, u32),
 }
 
-pub(super) fn no_answer(to: &str) -> StoreError {
-    StoreError::not_applied(ErrorKind::Timeout, format!("{to} was not answered in time"))
-}
-
-/// For attempts that join no line.
 pub(super) fn no_answer_to_release() -> StoreError {
-    no_answer(OWN_RELEASE)
+    let message = "the release of this process's own lease on it was not answered in time";
+    StoreError::not_applied(ErrorKind::Timeout, message)
 }

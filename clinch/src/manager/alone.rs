@@ -227,8 +227,8 @@ impl<'a> Alone<'a> {
     }
 
     pub(super) fn denied(&mut self, denial: Denial) -> Reply {
-        let by_readers = denial.holder.as_ref().is_some_and(|holder| holder.mode() == Mode::Shared);
-        self.remembered |= !self.plan.is_try() && (self.plan.options.fair.is_some() || by_readers);
+        let waits = !self.plan.is_try();
+        self.remembered |= waits && (self.plan.options.fair.is_some() || denial.is_by_readers());
         if let Some(flight) = &self.flight {
             if flight.is_settled() {
                 flight.attempt.unsent();

@@ -95,7 +95,8 @@ impl Core {
         error
     }
 
-    fn no_answer(&self) -> StoreError {
+    /// What is said of a call that had no answer within its limit.
+    pub(super) fn no_answer(&self) -> StoreError {
         let message = format!("no answer in time (limit of a call: {:?})", self.call_timeout);
         StoreError::unknown(ErrorKind::Timeout, message)
     }

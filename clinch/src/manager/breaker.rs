@@ -111,7 +111,6 @@ impl Breaker {
 
     /// The call had an answer, whatever it was.
     pub(super) fn answered(&self) {
-        // Nobody counts exactly: zero failures is what nearly every call finds.
         self.answers.fetch_add(1, Ordering::AcqRel);
         if self.is_open() {
             self.close();

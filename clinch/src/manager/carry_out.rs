@@ -8,7 +8,7 @@ use super::guard::{Holding, LockGuard};
 use super::options::LockOptions;
 use super::outcome::Outcome;
 use super::plan::Plan;
-use super::scope::{Cover, Scope};
+use super::scope::Scope;
 use super::tenure::Tenure;
 use crate::error::{Denied, DeniedBy, Error};
 use crate::key::Key;
@@ -26,7 +26,7 @@ impl LockManager {
         let scope = Scope::current(&self.core);
         if let Some(scope) = &scope {
             plan.scope = scope.id();
-            if let Cover::All(holding) = scope.cover(&plan)? {
+            if let Some(holding) = scope.cover(&plan)? {
                 return Ok(Outcome::Reentered(LockGuard::new(holding)));
             }
         }
@@ -46,6 +46,8 @@ impl LockManager {
                 biased;
                 holding = scope.covered(&plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
                 () = held.over() => {}
+                // Not for ever, should nobody poll that other task.
+                () = tokio::time::sleep(self.core.call_timeout) => {}
             }
         }
         self.outcome(&plan, reply, scope.as_ref())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, timeout_at};
 
 use super::alone::Alone;
 use super::ask::Reply;
@@ -10,7 +10,7 @@ use super::core::Core;
 use super::held::Standing;
 use super::line::local_denial;
 use super::plan::Plan;
-use crate::store::{Effect, ErrorKind, StoreError, Verdict};
+use crate::store::{Effect, Verdict};
 
 impl Core {
     /// Tries each of these plans; the replies come in their order.
@@ -43,15 +43,9 @@ impl Core {
         if attempts.is_empty() {
             return replies.into_iter().flatten().collect();
         }
-        let answers = tokio::select! {
-            biased;
-            answers = self.store.acquire_each(&attempts) => answers,
-            // The store has its own time limit; this is for one that has not. Its futures take back what they asked for.
-            () = sleep_until(began + self.call_timeout * 2) => {
-                let error = StoreError::unknown(ErrorKind::Timeout, "no answer in time");
-                attempts.iter().map(|_| Err(error.clone())).collect()
-            }
-        };
+        // The store has its own time limit; this is for one that has not.
+        let answers = timeout_at(began + self.call_timeout * 2, self.store.acquire_each(&attempts)).await;
+        let answers = answers.unwrap_or_else(|_| attempts.iter().map(|_| Err(self.no_answer())).collect());
         let mut told = false;
         for ((place, mut alone), answer) in asked.into_iter().zip(answers) {
             let revoked = alone.called();

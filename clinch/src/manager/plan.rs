@@ -9,7 +9,7 @@ use super::line::Shape;
 use super::options::LockOptions;
 use crate::error::Error;
 use crate::key::Key;
-use crate::lease::{Claim, Fence, MAX_CLAIMS, Mode, Patience};
+use crate::lease::{Attempt, AttemptError, Claim, Fence, MAX_CLAIMS, Mode, Patience};
 use crate::store::Capabilities;
 
 /// The least time for which a waiting writer is remembered after it asked.
@@ -77,16 +77,18 @@ impl Plan {
     }
 
     fn new(claims: Vec<Claim>, options: LockOptions, can: Capabilities) -> Result<Self, Error> {
-        if claims.len() > MAX_CLAIMS {
-            let accepted = format!("accepted are at most {MAX_CLAIMS} in one attempt, limits included");
-            return Err(Error::option("keys", &claims.len(), accepted));
-        }
-        for (place, claim) in claims.iter().enumerate() {
-            if claims[..place].iter().any(|earlier| earlier.on() == claim.on()) {
-                let accepted = "the same key twice in one attempt; accepted are different ones";
-                return Err(Error::option("keys", &claim.on().key, accepted));
+        Attempt::check(&claims).map_err(|error| match error {
+            AttemptError::NoClaim => Error::option("keys", &0, "accepted is at least one"),
+            AttemptError::TooMany { claims } => {
+                let accepted = format!("accepted are at most {MAX_CLAIMS} in one attempt, limits included");
+                Error::option("keys", &claims, accepted)
             }
-        }
+            AttemptError::Twice { on } => Error::option(
+                "keys",
+                &on.key,
+                "the same key twice in one attempt; accepted are different ones",
+            ),
+        })?;
         let wants = |mode: fn(Mode) -> bool| claims.iter().any(|claim| mode(claim.mode()));
         for (field, asked, can, accepted) in [
             (

@@ -197,6 +197,8 @@ impl Core {
             leases => match timeout(self.call_timeout, self.store.renew_each(leases)).await {
                 Ok(answers) => answers,
                 Err(_) => {
+                    let error = self.no_answer_to(call);
+                    tracing::warn!(leases = leases.len(), %error, "renewals failed");
                     // One slow key or node delays no other.
                     jobs.iter_mut()
                         .filter_map(|job| job.renewed.as_mut())

@@ -59,14 +59,6 @@ impl fmt::Debug for Scope {
     }
 }
 
-/// What a scope has of what is wanted.
-pub(super) enum Cover {
-    /// Nothing.
-    Nothing,
-    /// All of it, in one lease.
-    All(Arc<Holding>),
-}
-
 impl Scope {
     pub(super) fn new(core: &Arc<Core>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -172,11 +164,11 @@ impl Scope {
         (None, upgrade)
     }
 
-    /// What the scope has of what the plan wants.
+    /// The lease of the scope that is all that the plan wants, if there is one.
     ///
     /// # Errors
     /// What would make the scope wait for itself for ever.
-    pub(super) fn cover(&self, plan: &Plan) -> Result<Cover, Error> {
+    pub(super) fn cover(&self, plan: &Plan) -> Result<Option<Arc<Holding>>, Error> {
         let mut covers: Vec<Option<Arc<Holding>>> = Vec::with_capacity(plan.claims.len());
         for claim in &plan.claims {
             let (covering, upgrade) = self.covering(claim, plan.options.reentrant);
@@ -214,7 +206,7 @@ impl Scope {
         if plan.options.reentrant && self.has_ended() {
             return Err(Error::ScopeEnded { key: plan.key().clone() });
         }
-        Ok(whole.map_or(Cover::Nothing, Cover::All))
+        Ok(whole)
     }
 
     /// Waits until the scope has all that the plan wants, because another task of the scope took it.
@@ -222,7 +214,7 @@ impl Scope {
         loop {
             let mut changed = std::pin::pin!(self.0.changed.notified());
             changed.as_mut().enable();
-            if let Cover::All(holding) = self.cover(plan)? {
+            if let Some(holding) = self.cover(plan)? {
                 return Ok(holding);
             }
             changed.await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lease::{Fence, Holder};
+use crate::lease::{Fence, Holder, Mode};
 
 /// The answer to an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +43,11 @@ pub struct Denial {
 }
 
 impl Denial {
+    /// Whether it was shared holders that stood in the way.
+    pub(crate) fn is_by_readers(&self) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.mode() == Mode::Shared)
+    }
+
     /// The same denial, looked at later.
     #[must_use]
     pub(crate) fn aged(mut self, by: Duration) -> Self {

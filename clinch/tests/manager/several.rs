@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use clinch::{DeniedBy, LockGuard, LockManager, LockOptions, Outcome};
+use clinch_testkit::proxy::{Action, Rule};
 use tokio::task::JoinSet;
 
-use crate::common::{Bench, LONG, TTL, both, poll_once, take, waiting};
+use crate::common::{Bench, LONG, TTL, both, eventually, poll_once, take, waiting};
 
 /// Proves: B7
 /// All or none; whoever is refused holds nothing, and the key that was taken is named.
@@ -65,13 +66,30 @@ async fn overlapping_sets_neither_deadlock_nor_overlap() {
 async fn many_keys_are_one_call() {
     let bench = Bench::start().await;
     let manager = bench.manager().await;
-    manager.lock_all(["w", "v"], TTL).await.unwrap().release().await.unwrap();
+    // The server learns the scripts.
+    let renewed = |every| LockOptions::new(TTL).renew_every(Duration::from_millis(every));
+    let warm_up = manager.lock_all(["w", "v"], renewed(20)).await.unwrap();
+    eventually("it is renewed", || bench.proxy.lease_commands() > 4).await;
+    warm_up.release().await.unwrap();
     bench.proxy.reset_counts();
     let keys: Vec<_> = (0..20).map(|i| format!("k{i}")).collect();
-    let guard = manager.lock_all(keys, TTL).await.unwrap();
+    let guard = manager.lock_all(keys.clone(), renewed(500)).await.unwrap();
     assert_eq!(bench.proxy.lease_commands(), 1);
+    eventually("all are renewed", || bench.proxy.lease_commands() == 2).await;
     assert!(guard.release().await.unwrap());
-    assert_eq!(bench.proxy.lease_commands(), 2);
+    assert_eq!(bench.proxy.lease_commands(), 3);
+
+    // Room for one call besides upkeep, and no answer to the first until all twenty have been sent.
+    let narrow = LockManager::builder().max_in_flight(2).connect(&bench.proxy.url()).await.unwrap();
+    bench.proxy.reset_counts();
+    bench.proxy.add(Rule::new(Action::HoldReply).lease_only());
+    let group = narrow.attempt_each(keys.iter().map(|key| (key.as_str(), TTL)));
+    let watch = async {
+        eventually("all are sent", || bench.proxy.lease_commands() == 20).await;
+        bench.proxy.release_held();
+    };
+    let (outcomes, ()) = tokio::join!(group, watch);
+    assert!(outcomes.unwrap().iter().all(|outcome| matches!(outcome, Outcome::Acquired(_))));
 }
 
 /// Proves: D13

@@ -1,7 +1,8 @@
 //! What this process knows of each key: the leases it has, the calls it is making, who waits. Plain state under a lock.
 //!
-//! A key has a *lane* for each way in which it is wanted (exclusively, shared, as one of so many permits). At most one call
-//! per lane is in flight from a process. Whoever makes it has the *role*; the others either share its answer, if they came
+//! A key has a *lane* for each way in which it is wanted (exclusively, shared, as one of so many permits). One call per lane
+//! is in flight from a process, and more only where there are several places and the last ones were granted. Whoever makes
+//! one has the *role*; the others either share its answer, if they came
 //! before it was sent, or wait for the next one. Tries (`wait` 0) queue behind a call in flight; waiters stand in a line of
 //! which only the head asks. Every future that has a seat here gives it up when it is dropped, and a role that is dropped
 //! is handed on. Attempts with several claims and attempts in an engine's queue have no seat here; only their leases are

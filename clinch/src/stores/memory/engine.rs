@@ -146,8 +146,7 @@ impl Shared {
                 }
                 _ => {
                     let denial = denial(i, claim, standing, now);
-                    let by_readers = denial.holder.as_ref().is_some_and(|by| by.mode() == Mode::Shared);
-                    if claim.mode() == Mode::Exclusive && by_readers {
+                    if claim.mode() == Mode::Exclusive && denial.is_by_readers() {
                         self.note(shard.entry(claim.on()), attempt, now);
                     }
                     return match in_queue {

@@ -1,0 +1,167 @@
+//! How `clinch run` is called, and what it answers where nothing can be run.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use clinch_testkit::server::RedisServer;
+
+use crate::common::{ended, plain, run, with_env};
+use crate::{UNTIL_TOLD, held};
+
+/// Proves: B12
+#[test]
+fn bad_usage_is_64_and_says_what_is_wrong() {
+    let long_key = "k".repeat(513);
+    let long_label = "l".repeat(65);
+    let store = ["--store", "redis://127.0.0.1:1"];
+    for (args, said) in [
+        (
+            &["--ttl", "0", "--key", "k", "--", "true"][..],
+            "'0' for '--ttl <DURATION>': accepted is 10ms to 1day",
+        ),
+        (
+            &["--ttl", "25h", "--key", "k", "--", "true"],
+            "'25h' for '--ttl <DURATION>': accepted is 10ms to 1day",
+        ),
+        (&["--ttl", "10", "--key", "k", "--", "true"], "time unit needed"),
+        (&["--ttl", "soon", "--key", "k", "--", "true"], "'soon' for '--ttl"),
+        (&["--wait", "2years", "--key", "k", "--", "true"], "'2years' for '--wait"),
+        (&["--grace", "-1s", "--key", "k", "--", "true"], "'-1"),
+        (&["--key", "", "--", "true"], "the key is empty"),
+        (&["--key", "a{b", "--", "true"], "stray brace at byte 1"),
+        (&["--key", "a\nb", "--", "true"], "control character U+000A"),
+        (&["--key", &long_key, "--", "true"], "513 bytes"),
+        (&["--key", "k", "--prefix", "a b", "--", "true"], "invalid prefix"),
+        (&["--key", "k", "--label", &long_label, "--", "true"], "at most 64 bytes"),
+        (&["--key", "k", "--store", "memory:", "--", "true"], "`memory:` protects nothing between processes"),
+        (&["--key", "k", "--store", "ftp://:secret@h", "--", "true"], "unknown scheme"),
+        (&["--key", "k", "--store", "redis://:secret@h:99999", "--", "true"], "did not parse"),
+        (&["--key", "k", "--store", "secret", "--", "true"], "unknown scheme"),
+        (&["--", "true"], "--key <KEY>"),
+        (&["--key", "k"], "<COMMAND>"),
+        (&["--key", "k", "--"], "<COMMAND>"),
+        (
+            &["--key", "k", "true"],
+            "unexpected argument 'true' found; usage: clinch run --key <KEY> [OPTIONS] -- <COMMAND>...",
+        ),
+        (&["--key", "k", "--nope", "--", "true"], "'--nope'"),
+    ] {
+        let args = if args.contains(&"--store") { args.to_vec() } else { [&store, args].concat() };
+        let done = plain(&[&["run"], &args[..]].concat()).end();
+        assert_eq!((done.code, done.stdout.as_str()), (64, ""), "{args:?}: {}", done.stderr);
+        assert!(
+            done.stderr.starts_with("clinch: ") && done.stderr.contains(said),
+            "{args:?}: {}",
+            done.stderr
+        );
+        assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+        assert!(!done.stderr.contains("secret"), "{}", done.stderr);
+    }
+    for args in [&[][..], &["nope"], &["--nope"]] {
+        let done = plain(args).end();
+        assert_eq!((done.code, done.stderr.lines().count()), (64, 1), "{args:?}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn without_an_engine_both_ways_to_name_one_are_told() {
+    for empty in [None, Some("")] {
+        let done = with_env(&[("CLINCH_STORE", empty)], &["run", "--key", "k", "--", "true"]).end();
+        assert_eq!(done.code, 64);
+        assert!(done.stderr.contains("--store") && done.stderr.contains("CLINCH_STORE"), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn engine_and_prefix_come_from_the_environment_too() {
+    let server = RedisServer::builder().password("secret").start();
+    let url = server.url();
+    let env = [("CLINCH_STORE", Some(url.as_str())), ("CLINCH_PREFIX", Some("shop"))];
+    let mut job = with_env(&env, &["run", "--key", "k", "--", "sh", "-c", UNTIL_TOLD]);
+    job.expect_line("ready");
+    assert_eq!(held(&server), ["shop:lock:k"]);
+    job.tell("0");
+    assert_eq!(job.end(), ended(0, ""));
+    // The environment's value is not shown, for it may hold a password.
+    let help = with_env(&env, &["run", "--help"]).end();
+    assert!(help.code == 0 && !help.stdout.contains("secret"), "{}", help.stdout);
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_69_and_soon() {
+    // A port that was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("redis://user:secret@127.0.0.1:{port}");
+    let began = Instant::now();
+    let done = plain(&["run", "--key", "k", "--wait", "60s", "--store", &url, "--", "true"]).end();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(done.code, 69, "{}", done.stderr);
+    assert!(done.stderr.contains(&format!("redis://user:***@127.0.0.1:{port}")), "{}", done.stderr);
+    assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+    assert!(!done.stderr.contains("secret"), "{}", done.stderr);
+}
+
+#[test]
+fn an_engine_that_refuses_or_is_none_is_69() {
+    let locked = RedisServer::builder().password("right").start();
+    let primary = RedisServer::start();
+    let replica = RedisServer::builder().replica_of(&primary).start();
+    let web = TcpListener::bind("127.0.0.1:0").unwrap();
+    let web_url = format!("redis://{}", web.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in web.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+        }
+    });
+    for (url, said) in [
+        (locked.url_with(0, None, Some("wrong-secret")), "credentials"),
+        (locked.url_with(0, None, None), "NOAUTH"),
+        (replica.url(), "read-only replica"),
+        (web_url, "does not speak Redis"),
+    ] {
+        let done = plain(&["run", "--key", "k", "--store", &url, "--", "true"]).end();
+        assert_eq!((done.code, done.stdout.as_str()), (69, ""), "{}", done.stderr);
+        assert!(done.stderr.contains(said), "{url}: {}", done.stderr);
+        assert!(!done.stderr.contains("wrong-secret"), "{}", done.stderr);
+        assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_started_leaves_no_lock() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let plain_file = folder.path().join("plain");
+    std::fs::write(&plain_file, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&plain_file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    for (program, code) in [
+        ("no-such-command-anywhere", 127),
+        ("/no/such/command", 127),
+        ("", 127),
+        (plain_file.to_str().unwrap(), 126),
+        (folder.path().to_str().unwrap(), 126),
+    ] {
+        let done = run(&server, &["--key", "k", "--", program]);
+        assert_eq!(done.code, code, "{program}: {}", done.stderr);
+        assert!(done.stderr.starts_with(&format!("clinch: cannot run `{program}`: ")), "{}", done.stderr);
+        assert_eq!(held(&server), [""; 0]);
+    }
+}
+
+#[test]
+fn help_and_version_are_0() {
+    for (args, said) in [
+        (&["--version"][..], env!("CARGO_PKG_VERSION")),
+        (&["--help"], "run"),
+        (&["run", "-h"], "--grace"),
+        (&["run", "--help"], "CLINCH_KEY"),
+        (&["help", "run"], "Exit status"),
+    ] {
+        let done = plain(args).end();
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{args:?}");
+        assert!(done.stdout.contains(said), "{args:?}: {}", done.stdout);
+    }
+}
