@@ -43,15 +43,19 @@ struct ReadmeExamples;
 pub mod conformance;
 mod error;
 pub mod fencing;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod key;
 pub mod lease;
 mod manager;
 pub mod store;
 pub mod stores;
+#[cfg(feature = "submit")]
+pub mod submit;
 
 pub use error::{Denied, DeniedBy, Error};
 pub use key::{IntoKey, Key, KeyError, KeyTemplate, TemplateError};
-pub use lease::{Fence, Holder, Owner, Token};
+pub use lease::{Fence, Holder, Owner, Record, Token};
 pub use manager::{
     Builder, Lease, Limit, LockGuard, LockManager, LockOptions, Loss, Outcome, Scope, Shutdown,
     SingleFlightError, Sources, Strategy, WithLock,

@@ -103,7 +103,12 @@ impl Planted {
                 match self.inner.inspect(on).await?.pop() {
                     Some(holder) if holder.token() != attempt.token() => {
                         let retry_after = holder.remaining();
-                        Ok(Verdict::Denied(Denial { claim: 0, holder: Some(holder), retry_after }))
+                        Ok(Verdict::Denied(Denial {
+                            claim: 0,
+                            holder: Some(holder),
+                            retry_after,
+                            done: None,
+                        }))
                     }
                     _ => self.inner.acquire(attempt).await,
                 }

@@ -224,7 +224,7 @@ impl Store for SimStore {
                     let claim = refusal.claim;
                     let on = attempt.claims().get(claim).ok_or_else(nonsense)?.on();
                     let holder = refusal.holder.map(|place| holder(on, &place, left));
-                    Ok(Verdict::Denied(Denial { claim, holder, retry_after: Some(left) }))
+                    Ok(Verdict::Denied(Denial { claim, holder, retry_after: Some(left), done: None }))
                 }
                 _ => Err(nonsense()),
             }

@@ -17,6 +17,8 @@ pub enum Space {
     Duplicate,
     /// Concurrency limits: `sem`.
     Permit,
+    /// Requests that are carried out once and answered again from their stored result: `idem`.
+    Idempotency,
 }
 
 impl Space {
@@ -26,7 +28,13 @@ impl Space {
             Self::Lock => "lock",
             Self::Duplicate => "dup",
             Self::Permit => "sem",
+            Self::Idempotency => "idem",
         }
+    }
+
+    /// Whether a lease in this space can be finished with a [`Record`](super::Record).
+    pub const fn keeps_records(self) -> bool {
+        matches!(self, Self::Duplicate | Self::Idempotency)
     }
 }
 
@@ -95,6 +103,11 @@ impl Claim {
     /// The only place in a duplicate window.
     pub const fn duplicate(key: Key, ttl: Duration) -> Self {
         Self::new(Space::Duplicate, key, Mode::Exclusive, ttl)
+    }
+
+    /// The only place on an idempotency key.
+    pub const fn idempotent(key: Key, ttl: Duration) -> Self {
+        Self::new(Space::Idempotency, key, Mode::Exclusive, ttl)
     }
 
     /// Engines count in whole milliseconds, and nothing can be held for none of them: a shorter TTL becomes 1 ms.

@@ -8,10 +8,12 @@ mod attempt;
 mod claim;
 mod fence;
 mod holder;
+mod record;
 mod token;
 
 pub use attempt::{Attempt, AttemptError, MAX_CLAIMS, Patience, Route};
 pub use claim::{Claim, ClaimKey, Mode, Space};
 pub use fence::Fence;
 pub use holder::Holder;
+pub use record::Record;
 pub use token::{Owner, Token};

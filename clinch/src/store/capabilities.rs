@@ -27,6 +27,8 @@ pub struct Capabilities {
     /// Renews many leases in one call ([`Store::renew_each`](super::Store::renew_each)). Without it each lease is renewed
     /// by a call of its own.
     pub batches: bool,
+    /// Finishes leases with a stored record ([`Store::complete`](super::Store::complete)).
+    pub records: bool,
     /// Wakes waiters by push; without it they poll.
     pub wakeups: bool,
     /// Lists holders.

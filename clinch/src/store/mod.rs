@@ -30,7 +30,7 @@ pub use error::{Effect, ErrorKind, StoreError};
 pub use events::{Notice, Revocation, Revocations, Wakeups};
 pub use verdict::{Cursor, Denial, Grant, Page, Release, Renewal, Verdict};
 
-use crate::lease::{Attempt, ClaimKey, Holder, Token};
+use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 
 /// What a store's steps return: a boxed future, so that the manager can hold an `Arc<dyn Store>`.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -97,6 +97,28 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Gives back whatever this token holds of the lease's claims, wakes waiters, and withdraws the attempt if it was
     /// still waiting. Never touches what another token holds.
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release>;
+
+    /// Finishes the lease: in the place of its one claim stays `record`, for `ttl` from now, or for what is left of the lease
+    /// if there is none; and those who wait are woken.
+    ///
+    /// Nobody holds the key then, and nobody gets it until the record is gone: an `acquire`, by whatever token, is denied
+    /// with the record ([`Denial::done`]), a renewal finds the lease lost, a release finds nothing to give back, and
+    /// [`inspect`](Self::inspect) and [`list`](Self::list) show no holder. If this token no longer holds the claim, nothing
+    /// is changed and `held` is false. Sent again by the token that left the record, it answers the same and changes nothing,
+    /// neither the record nor its expiry. Like a release, it is `conclusive` or not.
+    ///
+    /// For a lease of a single claim in a space that [keeps records](crate::lease::Space::keeps_records); any other is
+    /// [`ErrorKind::Unsupported`]. So is every one where [`Capabilities::records`] is not claimed.
+    fn complete<'a>(
+        &'a self,
+        lease: &'a Attempt,
+        record: &'a Record,
+        ttl: Option<Duration>,
+    ) -> StoreFuture<'a, Release> {
+        let _ = (lease, record, ttl);
+        let message = "this engine keeps no records";
+        Box::pin(async move { Err(StoreError::not_applied(ErrorKind::Unsupported, message)) })
+    }
 
     /// A stream that fires when a place on this key may have become free, and once after every (re)subscription. For an
     /// attempt in the key's queue, `queued` is its token: its stream also fires when its turn has come.

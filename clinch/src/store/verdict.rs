@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lease::{Fence, Holder, Mode};
+use crate::lease::{Fence, Holder, Mode, Record};
 
 /// The answer to an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +40,9 @@ pub struct Denial {
     /// When asking again makes sense at the latest: the time until the first holder's lease runs out. Never less than
     /// 1 ms. `None` if it was gone again when the engine looked, or if that holder's value has no expiry.
     pub retry_after: Option<Duration>,
+    /// Nobody holds it: its work is done, and this is what was left ([`Store::complete`](super::Store::complete)). It goes
+    /// away after `retry_after`.
+    pub done: Option<Record>,
 }
 
 impl Denial {
@@ -70,7 +73,7 @@ pub enum Renewal {
     Lost,
 }
 
-/// The answer to a release.
+/// The answer to a release, or to a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
     /// Whether this token still held all of its claims, so that this very step gave them back.

@@ -421,7 +421,7 @@ impl Lines {
 /// What somebody is told that this very process stands in the way of.
 pub(super) fn local_denial(held: &Held, claim: usize, on: &ClaimKey) -> Denial {
     let holder = held.holder(on);
-    Denial { claim, retry_after: holder.remaining(), holder: Some(holder) }
+    Denial { claim, retry_after: holder.remaining(), holder: Some(holder), done: None }
 }
 
 impl Seat {

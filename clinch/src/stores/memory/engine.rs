@@ -341,7 +341,7 @@ impl Shared {
 fn denial(claim: usize, of: &Claim, standing: Standing<'_>, now: Instant) -> Denial {
     let Standing::Taken { by, until } = standing else { return Denial { claim, ..Denial::default() } };
     let holder = by.map(|place| place.holder(of.on(), now));
-    Denial { claim, holder, retry_after: Some(left(until, now)) }
+    Denial { claim, holder, retry_after: Some(left(until, now)), done: None }
 }
 
 /// What it says of itself to the queue; `None` if it knows of none.

@@ -128,6 +128,7 @@ impl Store for MemoryStore {
             fair: true,
             // A call for each is as quick.
             batches: false,
+            records: false,
             wakeups: true,
             list: true,
             same_clock: true,

@@ -153,7 +153,7 @@ fn fenced(call: Call, names: &Names, on: &ClaimKey) -> Call {
 fn kind_of_key(call: Call, names: &Names, on: &ClaimKey) -> Call {
     match on.space {
         Space::Lock => shared(call, names, on),
-        Space::Duplicate => call.arg("x").key(names.key(on)),
+        Space::Duplicate | Space::Idempotency => call.arg("x").key(names.key(on)),
         Space::Permit => call.arg("p").key(names.key(on)),
     }
 }
@@ -280,7 +280,7 @@ pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, Store
 fn denied(attempt: &Attempt, place: usize, kind: &str, holder: &[u8], left: i64, again: i64) -> Verdict {
     let claim = place.saturating_sub(1);
     let holder = attempt.claims().get(claim).and_then(|claim| named(claim, kind, holder, left));
-    Verdict::Denied(Denial { claim, holder, retry_after: time_left(again) })
+    Verdict::Denied(Denial { claim, holder, retry_after: time_left(again), done: None })
 }
 
 fn granted(attempt: &Attempt, words: Vec<Value>) -> Result<Verdict, StoreError> {

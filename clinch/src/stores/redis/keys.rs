@@ -93,7 +93,7 @@ impl Names {
     /// Which claim a Redis key is about; `None` for keys that are none of ours.
     pub(super) fn parse(&self, key: &str) -> Option<ClaimKey> {
         let (word, key) = key.strip_prefix(&self.prefix)?.split_once(':')?;
-        let spaces = [Space::Lock, Space::Duplicate, Space::Permit];
+        let spaces = [Space::Lock, Space::Duplicate, Space::Permit, Space::Idempotency];
         let space = spaces.into_iter().find(|space| space.word() == word)?;
         Some(ClaimKey { space, key: Key::new(key).ok()? })
     }

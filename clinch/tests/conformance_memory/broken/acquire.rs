@@ -124,7 +124,7 @@ impl Broken {
         for (i, claim) in claims.iter().enumerate() {
             if let Some(token) = self.beside().forever.get(claim.on()) {
                 let holder = Some(Holder::new(claim.on().clone(), Mode::Exclusive, token.clone(), None));
-                return Ok(Verdict::Denied(Denial { claim: i, holder, retry_after: None }));
+                return Ok(Verdict::Denied(Denial { claim: i, holder, retry_after: None, done: None }));
             }
         }
 
@@ -320,7 +320,12 @@ impl Broken {
             Fault::DenialNamesTheLast => {
                 for (i, claim) in attempt.claims().iter().enumerate() {
                     if let Some(holder) = self.holder(claim.on()).await {
-                        denial = Denial { claim: i, retry_after: holder.remaining(), holder: Some(holder) };
+                        denial = Denial {
+                            claim: i,
+                            retry_after: holder.remaining(),
+                            holder: Some(holder),
+                            done: None,
+                        };
                     }
                 }
             }
@@ -354,5 +359,5 @@ fn unlimited(mode: Mode) -> Mode {
 }
 
 fn denied_by(holder: Holder) -> Verdict {
-    Verdict::Denied(Denial { claim: 0, retry_after: holder.remaining(), holder: Some(holder) })
+    Verdict::Denied(Denial { claim: 0, retry_after: holder.remaining(), holder: Some(holder), done: None })
 }

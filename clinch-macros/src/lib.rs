@@ -1,0 +1,1 @@
+//! The attributes of `clinch`; documented there, and used through it.

@@ -1,0 +1,1 @@
+//! Guards as tower layers.

@@ -1,0 +1,1 @@
+//! The duplicate guard, and the policies of all guards.
