@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::key::{Key, KeyError};
-use crate::lease::Holder;
+use crate::lease::{Holder, Record};
 use crate::manager::Loss;
 use crate::store::StoreError;
 
@@ -166,6 +166,8 @@ pub struct Denied {
     pub holder: Option<Holder>,
     /// The time until that holder's lease runs out unless it is renewed; at least 1 ms where it is known.
     pub retry_after: Option<Duration>,
+    /// What was left by one whose work is done, if that is why ([`DeniedBy::Done`]).
+    pub done: Option<Record>,
     /// How long the caller was willing to wait: its `wait`.
     pub wait: Duration,
 }
@@ -182,6 +184,8 @@ pub enum DeniedBy {
     TooLate,
     /// The lock was granted, and ended by force before the answer came; it was given back.
     Revoked,
+    /// Nobody holds it, but its work is done, and that is kept for a while. Only for duplicate guards and idempotency keys.
+    Done,
 }
 
 impl std::fmt::Display for Denied {
@@ -203,6 +207,13 @@ impl std::fmt::Display for Denied {
             }
             (DeniedBy::Revoked, _) => {
                 return f.write_str("was granted and ended by force before the answer came; try again");
+            }
+            (DeniedBy::Done, _) => {
+                f.write_str("was carried out a moment ago")?;
+                return match self.retry_after {
+                    Some(left) => write!(f, ", which counts for {} ms more", left.as_millis()),
+                    None => Ok(()),
+                };
             }
             (DeniedBy::Lock, Some(holder)) => write!(f, "is held by {holder}")?,
             (DeniedBy::Lock, None) => f.write_str("is held")?,

@@ -277,6 +277,8 @@ impl Core {
     ) -> Option<Reply> {
         let pause = || self.sources.jittered(plan.poll_every());
         match &reply {
+            // What is done does not become free by waiting for a moment.
+            Reply::Denied(_, DeniedBy::Done) => return Some(reply),
             Reply::Denied(denial, _) => {
                 let on = plan.claims[0].on();
                 seat.schedule().denied(denial, pause(), || self.store.wakeups(on, None));

@@ -16,6 +16,7 @@ use super::options::Strategy;
 use super::plan::Plan;
 use super::schedule::Schedule;
 use super::tenure::Tenure;
+use crate::error::DeniedBy;
 use crate::lease::{ClaimKey, Mode};
 use crate::store::{Denial, Grant, Renewal, StoreError, Verdict};
 
@@ -75,7 +76,7 @@ impl Core {
             };
             let pause = || self.sources.jittered(plan.poll_every());
             match &reply {
-                Reply::Denied(denial, _) if !tries => {
+                Reply::Denied(denial, cause) if !tries && *cause != DeniedBy::Done => {
                     let on = plan.claims.get(denial.claim).unwrap_or(&plan.claims[0]).on();
                     let queued = plan.options.fair.and(alone.flight.as_ref());
                     let queued = queued.map(|flight| flight.attempt.token());

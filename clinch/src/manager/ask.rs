@@ -60,7 +60,12 @@ impl Reply {
     /// Denied, because of a claim of the plan.
     pub(super) fn denied(denial: Denial, plan: &Plan) -> Self {
         let limit = plan.claims.get(denial.claim).is_some_and(|c| matches!(c.mode(), Mode::Permit { .. }));
-        Self::Denied(denial, if limit { DeniedBy::Limit } else { DeniedBy::Lock })
+        let cause = match denial.done {
+            Some(_) => DeniedBy::Done,
+            None if limit => DeniedBy::Limit,
+            None => DeniedBy::Lock,
+        };
+        Self::Denied(denial, cause)
     }
 
     pub(super) fn shared(answer: Answer, plan: &Plan) -> Self {

@@ -81,6 +81,7 @@ impl LockManager {
                     cause,
                     holder: denial.holder,
                     retry_after: denial.retry_after,
+                    done: denial.done,
                     wait: plan.options.wait,
                 };
                 Ok(match cause {

@@ -5,8 +5,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::core::{Core, Life};
-use super::held::{Held, Loss};
+use super::held::{Held, Loss, Remains};
 use super::renew::Renewing;
 use super::tenure::Tenure;
 use crate::error::Error;
@@ -172,14 +174,36 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// Safe: if the future is dropped, the release goes on in the background.
-    pub async fn release(mut self) -> Result<bool, Error> {
+    pub async fn release(self) -> Result<bool, Error> {
+        self.finish(None).await
+    }
+
+    /// As [`release`](Self::release), and leaves something behind.
+    pub(crate) async fn finish(mut self, remains: Option<Remains>) -> Result<bool, Error> {
         let Some(holding) = self.holding.take() else { return Ok(false) };
         let Some(holding) = Arc::into_inner(holding) else { return Ok(self.lease.is_valid()) };
-        let Holding { _renewing: renewing, tenure, _life: life } = holding;
+        let operation = if remains.is_some() { "complete" } else { "release" };
+        let Holding { _renewing: renewing, mut tenure, _life: life } = holding;
         drop(renewing);
+        if let Some(remains) = remains {
+            tenure.leave(remains);
+        }
         let released = tenure.release().await;
         drop(life);
-        released.map_err(|source| Error::engine("release", Some(self.lease.key()), source))
+        released.map_err(|source| Error::engine(operation, Some(self.lease.key()), source))
+    }
+
+    /// The same in the background, as when it is dropped.
+    pub(crate) fn finish_later(mut self, remains: Option<Remains>) {
+        let holding = self.holding.take().and_then(Arc::into_inner);
+        if let (Some(mut holding), Some(remains)) = (holding, remains) {
+            holding.tenure.leave(remains);
+        }
+    }
+
+    /// When it was granted, or a little later.
+    pub(crate) fn since(&self) -> Instant {
+        self.lease.held.since()
     }
 }
 

@@ -6,14 +6,14 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::clock;
-use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode};
+use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Record};
 
 /// tokio's timers round up to whole milliseconds; `lost()` is armed this much early so that it never fires late.
 const TIMER_GRANULARITY: Duration = Duration::from_millis(1);
@@ -89,6 +89,23 @@ pub(super) enum Standing {
     Over,
 }
 
+/// What is left in the engine of a lease whose work is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Remains {
+    pub(crate) record: Record,
+    pub(crate) stay: Stay,
+}
+
+/// How long something stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stay {
+    /// As long as the lease would have lived.
+    Rest,
+    /// Until then; if that is over, there is nothing to leave.
+    Until(Instant),
+    For(Duration),
+}
+
 /// Until when a lease counts, by each clock that has a say.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
@@ -116,6 +133,8 @@ pub(super) struct Held {
     /// The scope of the one who has it; 0: none.
     scope: AtomicU64,
     since: Instant,
+    /// What its holder leaves behind; nothing if it is simply given back.
+    remains: OnceLock<Remains>,
     /// A renewal is under way.
     renewing: AtomicBool,
     state: Mutex<State>,
@@ -168,6 +187,7 @@ impl Held {
             degraded: false,
             scope: AtomicU64::new(0),
             since: Instant::now(),
+            remains: OnceLock::new(),
             renewing: AtomicBool::new(false),
             state: Mutex::new(State { phase, window, pass: 0 }),
             changed: Notify::new(),
@@ -213,6 +233,29 @@ impl Held {
     pub(super) fn highest_fence(&self) -> Option<Fence> {
         let pass = self.state().pass;
         (0..self.fences.len()).filter_map(|claim| self.fence(claim, pass)).max()
+    }
+
+    /// Says what is left behind when it ends; only the first one has a say.
+    pub(super) fn leave(&self, remains: Remains) {
+        let _ = self.remains.set(remains);
+    }
+
+    /// What is to be left behind, as of now. One that was never granted leaves nothing.
+    pub(super) fn remains(&self) -> Option<(&Record, Option<Duration>)> {
+        let remains = self.remains.get().filter(|_| !self.degraded)?;
+        let ttl = match remains.stay {
+            Stay::Rest => None,
+            Stay::Until(until) => Some(until.saturating_duration_since(Instant::now()))
+                .filter(|left| !left.is_zero())
+                .map(Some)?,
+            Stay::For(ttl) => Some(ttl),
+        };
+        Some((&remains.record, ttl))
+    }
+
+    /// When it was granted, or a little later.
+    pub(super) const fn since(&self) -> Instant {
+        self.since
     }
 
     /// Begins a renewal; `false` if one is under way.

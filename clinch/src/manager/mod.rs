@@ -42,15 +42,23 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use self::core::{Core, Life};
+#[cfg(feature = "submit")]
+use self::plan::Plan;
 use self::with_lock::with_lock;
 use crate::error::Error;
 use crate::key::IntoKey;
+#[cfg(feature = "submit")]
+use crate::key::Key;
+#[cfg(feature = "submit")]
+use crate::lease::Claim;
 use crate::lease::{ClaimKey, Holder};
 use crate::store::{Capabilities, Cursor, Page, Revocation};
 
 pub use self::builder::Builder;
 pub use self::guard::{Lease, LockGuard};
 pub use self::held::Loss;
+#[cfg(feature = "submit")]
+pub(crate) use self::held::{Remains, Stay};
 pub use self::limit::Limit;
 pub use self::options::{LockOptions, Strategy};
 pub use self::outcome::Outcome;
@@ -227,6 +235,29 @@ impl LockManager {
         F: Future<Output = T>,
     {
         with_lock(self.lock(key, options), block)
+    }
+
+    /// Takes the place in a duplicate window, or says in full why not.
+    #[cfg(feature = "submit")]
+    pub(crate) async fn attempt_duplicate(&self, key: Key, options: LockOptions) -> Result<Outcome, Error> {
+        self.attempt_recorded(Claim::duplicate, key, options).await
+    }
+
+    /// Takes an idempotency key, or says in full why not.
+    #[cfg(feature = "http")]
+    pub(crate) async fn attempt_idempotent(&self, key: Key, options: LockOptions) -> Result<Outcome, Error> {
+        self.attempt_recorded(Claim::idempotent, key, options).await
+    }
+
+    #[cfg(feature = "submit")]
+    async fn attempt_recorded(
+        &self,
+        claim: fn(Key, Duration) -> Claim,
+        key: Key,
+        options: LockOptions,
+    ) -> Result<Outcome, Error> {
+        let can = self.core.store.capabilities();
+        self.carry_out(Plan::recorded(claim, key, options, self.core.max_ttl, can)?).await
     }
 
     /// A limit of `n` holders at a time, across all processes that use the same name; see [`Limit`].

@@ -76,6 +76,27 @@ impl Plan {
         Self::new(claims, options, can)
     }
 
+    /// The only place in a space whose leases can be finished with a record.
+    #[cfg(feature = "submit")]
+    pub(super) fn recorded(
+        claim: fn(Key, Duration) -> Claim,
+        key: Key,
+        options: LockOptions,
+        max_ttl: Duration,
+        can: Capabilities,
+    ) -> Result<Self, Error> {
+        let options = options.checked(max_ttl)?;
+        if !can.records {
+            return Err(Error::option(
+                "store",
+                &"this engine",
+                "it keeps no records; accepted is one that does",
+            ));
+        }
+        let claims = vec![claim(key, options.ttl)];
+        Self::new(claims, options, can)
+    }
+
     fn new(claims: Vec<Claim>, options: LockOptions, can: Capabilities) -> Result<Self, Error> {
         Attempt::check(&claims).map_err(|error| match error {
             AttemptError::NoClaim => Error::option("keys", &0, "accepted is at least one"),

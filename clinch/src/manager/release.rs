@@ -12,7 +12,7 @@ use super::core::Core;
 use super::due::DueQueue;
 use super::held::Held;
 use super::tally::Tally;
-use crate::store::{Effect, Release, StoreError};
+use crate::store::{Effect, Release, StoreError, StoreFuture};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause while nothing was answered: others wait for this.
@@ -62,7 +62,7 @@ impl Core {
     pub(super) async fn release(&self, held: &Arc<Held>) -> Result<Release, StoreError> {
         let mut later = Later { releases: &self.releases, held: Some(held) };
         let call = self.breaker.calling();
-        let answer = self.once_more(|| self.store.release(held.attempt())).await;
+        let answer = self.once_more(|| self.tell(held)).await;
         self.breaker.heard(call, &answer);
         let answer = answer?;
         later.held = None;
@@ -73,11 +73,25 @@ impl Core {
         Ok(answer)
     }
 
+    /// Tells the engine that the lease is over, and what is left of it.
+    fn tell<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Release> {
+        match held.remains() {
+            Some((record, ttl)) => self.store.complete(held.attempt(), record, ttl),
+            None => self.store.release(held.attempt()),
+        }
+    }
+
     /// Makes one call to give back a lease from the queue, and puts it back into the queue if that was not the last.
     pub(super) async fn release_from_queue(&self, mut releasing: Releasing) {
         let unfinished = Unfinished { core: self, releasing: Some(&mut releasing) };
         let call = self.breaker.calling();
-        let answer = self.store.release(unfinished.held().attempt()).await;
+        let held = unfinished.held();
+        // What was answered once has left what it leaves; after that it is only taken back.
+        let answer = if unfinished.is_answered() {
+            self.store.release(held.attempt()).await
+        } else {
+            self.tell(held).await
+        };
         self.breaker.heard(call, &answer);
         unfinished.finish();
         let held = releasing.held.clone();
@@ -147,6 +161,10 @@ impl Unfinished<'_> {
     )]
     fn held(&self) -> &Arc<Held> {
         &self.releasing.as_ref().expect("not finished yet").held
+    }
+
+    fn is_answered(&self) -> bool {
+        self.releasing.as_ref().is_some_and(|releasing| releasing.answered)
     }
 
     fn finish(mut self) {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::core::Core;
-use super::held::{Held, Telling};
+use super::held::{Held, Remains, Telling};
 use super::line::Handed;
 use crate::store::{Release, StoreError};
 
@@ -69,6 +69,12 @@ impl Tenure {
             core.lines.ended(&self.held, None);
         }
         End::Tell(telling)
+    }
+
+    /// Says what is left behind at the end; such a lease does not go to the next in line.
+    pub(super) fn leave(&mut self, remains: Remains) {
+        self.passes = false;
+        self.held.leave(remains);
     }
 
     /// Gives the lease up now, and says whether it was still ours.
