@@ -84,6 +84,39 @@ pub enum Error {
         reason: &'static str,
     },
 
+    /// The same was submitted before, and is still running, or was a moment ago.
+    #[error(
+        "duplicate submission on `{key}`: {message} ({}; {} ms left)",
+        if *in_progress { "the first one is still running" } else { "the first one is done" },
+        remaining.as_millis()
+    )]
+    DuplicateSubmit {
+        /// The key of the guard.
+        key: Key,
+        /// What the guard's policy says to the user.
+        message: String,
+        /// How long it stands in the way at most: never less than 1 ms.
+        remaining: Duration,
+        /// Whether the first one is still running, as opposed to an interval that is kept after it.
+        in_progress: bool,
+    },
+
+    /// A submission is larger or deeper than the guard looks at. Nothing was sent, and the handler was not called.
+    #[error("{reason}")]
+    TooLarge {
+        /// What is too large, and what is accepted.
+        reason: String,
+    },
+
+    /// An attribute, or a policy, needs something that it was not given. Nothing was sent.
+    #[error("{what} is missing: {remedy}")]
+    Missing {
+        /// What.
+        what: &'static str,
+        /// How to give it.
+        remedy: &'static str,
+    },
+
     /// The manager was shut down and takes no new attempts.
     #[error("the lock manager was shut down{}; nothing was acquired", OnKey(key.as_ref()))]
     ShutDown {
@@ -115,24 +148,31 @@ impl Error {
     pub fn key(&self) -> Option<&Key> {
         match self {
             Self::LockNotAcquired { key, .. }
+            | Self::DuplicateSubmit { key, .. }
             | Self::LeaseLost { key, .. }
             | Self::ScopeEnded { key }
             | Self::SelfDeadlock { key, .. } => Some(key),
             Self::Engine { key, .. } | Self::ShutDown { key } => key.as_ref(),
-            Self::InvalidKey(_) | Self::InvalidOption { .. } | Self::InvalidUrl { .. } => None,
+            Self::InvalidKey(_)
+            | Self::InvalidOption { .. }
+            | Self::InvalidUrl { .. }
+            | Self::TooLarge { .. }
+            | Self::Missing { .. } => None,
         }
     }
 
     /// Whether trying the same again, later, can help.
     pub const fn is_retryable(&self) -> bool {
         match self {
-            Self::LockNotAcquired { .. } | Self::LeaseLost { .. } => true,
+            Self::LockNotAcquired { .. } | Self::DuplicateSubmit { .. } | Self::LeaseLost { .. } => true,
             Self::Engine { cause, .. } => cause.is_retryable(),
             Self::InvalidKey(_)
             | Self::InvalidOption { .. }
             | Self::InvalidUrl { .. }
             | Self::ScopeEnded { .. }
             | Self::SelfDeadlock { .. }
+            | Self::TooLarge { .. }
+            | Self::Missing { .. }
             | Self::ShutDown { .. } => false,
         }
     }

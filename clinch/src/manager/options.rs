@@ -73,6 +73,11 @@ pub(super) struct Limited {
 /// # async fn main() -> Result<(), Error> { send_mail(&LockManager::memory()).await }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[cfg_attr(
+    feature = "submit",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum Strategy {
     /// Stop: the caller is told, and can try again later.
