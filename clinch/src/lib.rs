@@ -39,6 +39,9 @@
 #[doc = include_str!("../../README.md")]
 struct ReadmeExamples;
 
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+pub mod attribute;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;

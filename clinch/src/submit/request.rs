@@ -1,0 +1,35 @@
+//! What attributes know of the request that they run in. The HTTP layer provides it; nothing here knows HTTP.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::policy::{Disconnect, DuplicatePolicy};
+use super::submission::Submission;
+use crate::error::Error;
+
+tokio::task_local! {
+    static CURRENT: Arc<dyn Request>;
+}
+
+/// What asking a request for its submission returns.
+pub(crate) type Submitting<'a> = Pin<Box<dyn Future<Output = Result<Submission, Error>> + Send + 'a>>;
+
+/// A request, as far as an attribute is concerned.
+pub(crate) trait Request: Send + Sync {
+    /// What was submitted by it, as far as the policy looks at that.
+    fn submission<'a>(&'a self, policy: &'a DuplicatePolicy) -> Submitting<'a>;
+
+    /// What is to happen if the client goes away from now on.
+    fn on_disconnect(&self, disconnect: Disconnect);
+}
+
+/// The request that the running task serves.
+pub(crate) fn current() -> Option<Arc<dyn Request>> {
+    CURRENT.try_with(Arc::clone).ok()
+}
+
+/// Runs a future that serves this request.
+#[cfg(feature = "http")]
+pub(crate) async fn serve<F: Future>(request: Arc<dyn Request>, future: F) -> F::Output {
+    CURRENT.scope(request, future).await
+}
