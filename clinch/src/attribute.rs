@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::key::{Key, KeyTemplate};
-use crate::submit::request::{self, Request};
-use crate::submit::{Admission, AsGuards, DuplicatePolicy, Guards, Identity, LimitPolicy, LockPolicy, Submission};
+use crate::submit::request::{self, Answer, Request};
+use crate::submit::{
+    Admission, AsGuards, DuplicatePolicy, Guards, Identity, LimitPolicy, LockPolicy, Submission,
+};
 
 /// The names and values of a template's placeholders.
 type Values<'a> = &'a [(&'a str, &'a dyn Display)];
@@ -24,6 +26,20 @@ fn current(named: Option<Guards>) -> Result<Guards, Error> {
         remedy: "put the router's layer around the handler (`clinch::http::Web::layer`), call `Guards::install` when the \
                  program starts, or name it in the attribute (`manager = …`)",
     })
+}
+
+/// Says how a refusal is to be answered, if there is somebody to answer.
+fn answering(
+    admitted: Result<Admission, Error>,
+    status: Option<u16>,
+    message: Option<&String>,
+) -> Result<Admission, Error> {
+    if admitted.is_err()
+        && let Some(request) = request::current()
+    {
+        request.answer_with(Answer { status, message: message.cloned() });
+    }
+    admitted
 }
 
 /// `#[clinch::lock]`.
@@ -55,7 +71,8 @@ impl Lock {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
     pub async fn enter(&self, named: Option<Guards>, key: Result<Key, Error>) -> Result<Admission, Error> {
-        current(named)?.lock(&self.policy, key?).await
+        let admitted = current(named)?.lock(&self.policy, key?).await;
+        answering(admitted, self.policy.status, self.policy.message.as_ref())
     }
 }
 
@@ -88,7 +105,8 @@ impl Limit {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
     pub async fn enter(&self, named: Option<Guards>, key: Result<Key, Error>) -> Result<Admission, Error> {
-        current(named)?.limit(&self.policy, key?).await
+        let admitted = current(named)?.limit(&self.policy, key?).await;
+        answering(admitted, self.policy.status, self.policy.message.as_ref())
     }
 }
 
@@ -172,7 +190,8 @@ impl DuplicateCall<'_> {
         let Some(template) = &self.of.user else { return };
         let user = template.clone().and_then(|template| Ok(template.key(values)?));
         let submission = std::mem::replace(&mut self.submission, Ok(Submission::of("")));
-        self.submission = submission.and_then(|submission| Ok(submission.user(Identity::user(user?.as_str()))));
+        self.submission =
+            submission.and_then(|submission| Ok(submission.user(Identity::user(user?.as_str()))));
     }
 
     /// Lets the call in.
@@ -186,13 +205,19 @@ impl DuplicateCall<'_> {
         let guards = current(named)?;
         let policy = &self.of.policy;
         let submission = match &self.request {
-            Some(request) if guards.is_on(policy.enabled) => {
-                request.on_disconnect(policy.disconnect);
-                request.submission(policy).await?
-            }
-            _ => self.submission?,
+            Some(request) if guards.is_on(policy.enabled) => request.submission(policy).await,
+            _ => self.submission,
         };
-        guards.duplicate(policy, &submission).await
+        let admitted = match submission {
+            Ok(submission) => guards.duplicate(policy, &submission).await,
+            // What cannot be looked at is not refused by one that only looks on.
+            Err(error) if guards.looks_on(policy.shadow, &error) => Ok(Admission::unguarded(guards)),
+            Err(error) => Err(error),
+        };
+        if let (Ok(_), Some(request)) = (&admitted, &self.request) {
+            request.on_disconnect(policy.disconnect);
+        }
+        answering(admitted, policy.status, None)
     }
 }
 

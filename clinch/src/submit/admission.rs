@@ -45,7 +45,7 @@ impl Admission {
     /// A look at the lease: its fence, whether it is degraded, when it is lost. None if the guard is not enabled, or is in
     /// shadow mode and would have refused.
     pub fn lease(&self) -> Option<Lease> {
-        self.guard.as_ref().map(|guard| guard.lease())
+        self.guard.as_ref().map(LockGuard::lease)
     }
 
     /// What stays in the engine.
@@ -73,6 +73,14 @@ impl Admission {
         let remains = self.remains(success);
         let Some(guard) = self.guard.take() else { return };
         self.guards.end(guard, remains).await;
+    }
+
+    /// As [`finish`](Self::finish), in the background.
+    pub(crate) fn finish_later(mut self, success: bool) {
+        let remains = self.remains(success);
+        if let Some(guard) = self.guard.take() {
+            guard.finish_later(remains);
+        }
     }
 
     /// Ends it as a failure, in the background.

@@ -22,6 +22,8 @@ pub struct GuardCounts {
     pub unprotected: u64,
     /// Who would have been refused, and was let through because of shadow mode.
     pub shadowed: u64,
+    /// Who was answered with a stored result.
+    pub replayed: u64,
     /// Releases that were not answered in time, or failed. They go on in the background.
     pub late_releases: u64,
 }
@@ -37,11 +39,12 @@ pub(crate) enum Event {
     EngineFailure,
     Unprotected,
     Shadowed,
+    Replayed,
     LateRelease,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counts([AtomicU64; 9]);
+pub(crate) struct Counts([AtomicU64; 10]);
 
 impl Counts {
     pub(crate) fn count(&self, event: Event) {
@@ -59,6 +62,7 @@ impl Counts {
             engine_failures: of(Event::EngineFailure),
             unprotected: of(Event::Unprotected),
             shadowed: of(Event::Shadowed),
+            replayed: of(Event::Replayed),
             late_releases: of(Event::LateRelease),
         }
     }

@@ -144,7 +144,11 @@ impl Guards {
     ///
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
-    pub async fn duplicate(&self, policy: &DuplicatePolicy, submission: &Submission) -> Result<Admission, Error> {
+    pub async fn duplicate(
+        &self,
+        policy: &DuplicatePolicy,
+        submission: &Submission,
+    ) -> Result<Admission, Error> {
         if !self.works(policy.enabled) {
             return Ok(Admission::unguarded(self.clone()));
         }
@@ -286,11 +290,11 @@ impl Guards {
     }
 
     /// Whether somebody who would be refused is let through all the same.
-    pub(crate) fn looks_on(&self, shadow: bool, error: &Error) -> bool {
+    pub(crate) fn looks_on(&self, shadow: bool, reason: &dyn fmt::Display) -> bool {
         let looks_on = shadow || self.0.settings.shadow;
         if looks_on {
             self.0.counts.count(Event::Shadowed);
-            tracing::info!(%error, "shadow mode: this would have been refused");
+            tracing::info!(%reason, "shadow mode: this would have been refused");
         }
         looks_on
     }
@@ -302,7 +306,11 @@ impl Guards {
         if clamped != interval {
             let mut logged = self.0.clamped.lock().unwrap_or_else(PoisonError::into_inner);
             if logged.len() < MOST_CLAMPS && logged.insert(interval) {
-                tracing::warn!(?interval, ?clamped, "an interval is outside of its range, and was moved to its end");
+                tracing::warn!(
+                    ?interval,
+                    ?clamped,
+                    "an interval is outside of its range, and was moved to its end"
+                );
             }
         }
         clamped
@@ -338,4 +346,3 @@ impl<T: AsGuards + ?Sized> AsGuards for Arc<T> {
         (**self).as_guards()
     }
 }
-

@@ -22,6 +22,10 @@ mod settings;
 mod submission;
 
 pub use self::admission::Admission;
+#[cfg(feature = "http")]
+pub(crate) use self::admission::Ending;
+#[cfg(feature = "http")]
+pub(crate) use self::counts::Event;
 pub use self::counts::GuardCounts;
 pub use self::fingerprint::{Fingerprint, FingerprintError, Limits, Params};
 pub use self::guards::{AsGuards, Guards};
@@ -32,3 +36,11 @@ pub use self::policy::{
 };
 pub use self::settings::Settings;
 pub use self::submission::Submission;
+#[cfg(feature = "http")]
+pub(crate) use self::submission::compose;
+
+impl From<FingerprintError> for crate::Error {
+    fn from(error: FingerprintError) -> Self {
+        Self::TooLarge { reason: error.to_string() }
+    }
+}

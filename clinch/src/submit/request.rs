@@ -11,6 +11,13 @@ tokio::task_local! {
     static CURRENT: Arc<dyn Request>;
 }
 
+/// How a refusal is to be answered, where that is not as usual.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answer {
+    pub(crate) status: Option<u16>,
+    pub(crate) message: Option<String>,
+}
+
 /// What asking a request for its submission returns.
 pub(crate) type Submitting<'a> = Pin<Box<dyn Future<Output = Result<Submission, Error>> + Send + 'a>>;
 
@@ -21,6 +28,12 @@ pub(crate) trait Request: Send + Sync {
 
     /// What is to happen if the client goes away from now on.
     fn on_disconnect(&self, disconnect: Disconnect);
+
+    /// How a refusal by the attribute is to be answered.
+    fn answer_with(&self, answer: Answer);
+
+    /// How the last refusal is to be answered.
+    fn answer(&self) -> Answer;
 }
 
 /// The request that the running task serves.

@@ -53,7 +53,11 @@ impl Submission {
     ///
     /// # Errors
     /// [`Error::InvalidOption`] if it cannot be serialised.
-    pub fn param(mut self, name: impl Into<Cow<'static, str>>, value: &impl Serialize) -> Result<Self, Error> {
+    pub fn param(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: &impl Serialize,
+    ) -> Result<Self, Error> {
         let name = name.into();
         let json = serde_json::to_string(value).map_err(|error| {
             let accepted = "accepted is what serde can write as JSON";
@@ -84,7 +88,12 @@ impl Submission {
     }
 
     /// The key of a duplicate guard: prefix if there is one, method, user, hash of the parameters.
-    pub(crate) fn key(&self, policy: &DuplicatePolicy, hasher: &Hasher, limits: Limits) -> Result<Key, Error> {
+    pub(crate) fn key(
+        &self,
+        policy: &DuplicatePolicy,
+        hasher: &Hasher,
+        limits: Limits,
+    ) -> Result<Key, Error> {
         let user = match (&self.user, policy.include_user) {
             (_, false) => ANY.to_owned(),
             (Some(user), true) => hasher.identity(user),
@@ -93,11 +102,8 @@ impl Submission {
                 return Err(Error::Missing { what: "the user of a submission", remedy });
             }
         };
-        let params = if policy.include_params {
-            self.hash_params(policy, limits)?.short()
-        } else {
-            ANY.to_owned()
-        };
+        let params =
+            if policy.include_params { self.hash_params(policy, limits)?.short() } else { ANY.to_owned() };
         compose(&policy.key_prefix, &self.method, &[&user, &params])
     }
 }
@@ -142,7 +148,9 @@ mod tests {
         assert_eq!(parts[..2], ["order", "POST%20/orders/%7Bid%7D"]);
         assert_eq!((parts.len(), parts[2].len(), parts[3].len()), (4, 32, 32));
 
-        let other = |submission| key(&policy, &submission) != key(&policy, &Submission::of("f").user(Identity::user("1")));
+        let other = |submission| {
+            key(&policy, &submission) != key(&policy, &Submission::of("f").user(Identity::user("1")))
+        };
         assert!(other(Submission::of("g").user(Identity::user("1"))));
         assert!(other(Submission::of("f").user(Identity::user("2"))));
         assert!(other(Submission::of("f").user(Identity::user("1")).param("a", &1).unwrap()));
@@ -161,7 +169,8 @@ mod tests {
     #[test]
     fn long_methods_are_hashed() {
         let gate = DuplicatePolicy::new().include_user(false).include_params(false);
-        let (one, two) = (key(&gate, &Submission::of("é".repeat(600))), key(&gate, &Submission::of("é".repeat(601))));
+        let (one, two) =
+            (key(&gate, &Submission::of("é".repeat(600))), key(&gate, &Submission::of("é".repeat(601))));
         assert_ne!(one, two);
         assert_eq!(one.len(), 36);
     }
