@@ -108,6 +108,20 @@ pub enum Error {
         reason: String,
     },
 
+    /// A submission could not be read. Nothing was sent, and the handler was not called.
+    #[error("{reason}")]
+    Unreadable {
+        /// Why.
+        reason: &'static str,
+    },
+
+    /// A guard's key needs a parameter that the request does not have. Nothing was sent, and the handler was not called.
+    #[error("the parameter `{name}` is missing, which the guard of this request needs")]
+    MissingParameter {
+        /// Its name.
+        name: String,
+    },
+
     /// An attribute, or a policy, needs something that it was not given. Nothing was sent.
     #[error("{what} is missing: {remedy}")]
     Missing {
@@ -157,6 +171,8 @@ impl Error {
             | Self::InvalidOption { .. }
             | Self::InvalidUrl { .. }
             | Self::TooLarge { .. }
+            | Self::Unreadable { .. }
+            | Self::MissingParameter { .. }
             | Self::Missing { .. } => None,
         }
     }
@@ -172,6 +188,8 @@ impl Error {
             | Self::ScopeEnded { .. }
             | Self::SelfDeadlock { .. }
             | Self::TooLarge { .. }
+            | Self::Unreadable { .. }
+            | Self::MissingParameter { .. }
             | Self::Missing { .. }
             | Self::ShutDown { .. } => false,
         }

@@ -34,11 +34,17 @@
 //! [`Lease::is_valid`] is false and [`Lease::lost`] has fired. What each engine can and cannot promise is written in
 //! `docs/guarantees.md`.
 
+// What `submit` keeps for the attributes and the layers is unused without them.
+#![cfg_attr(not(all(feature = "macros", feature = "http")), allow(dead_code))]
+
 /// The examples of the README, as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct ReadmeExamples;
 
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+pub mod attribute;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;

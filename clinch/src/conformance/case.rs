@@ -1,5 +1,6 @@
 //! What the tests share: connections, keys that are new every time, and short ways to say what an answer must be.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -291,9 +292,9 @@ pub(super) fn lost(renewal: Renewal) -> Result<(), Failure> {
 
 /// Refused with this kind of error, which says that nothing happened and that a retry will not help.
 #[track_caller]
-pub(super) fn refused(answer: Result<Verdict, StoreError>, kind: ErrorKind) -> Result<(), Failure> {
+pub(super) fn refused<T: fmt::Debug>(answer: Result<T, StoreError>, kind: ErrorKind) -> Result<(), Failure> {
     let error = match answer {
-        Ok(verdict) => return Err(Failure::new(format!("{verdict:?} where it had to be refused"))),
+        Ok(answer) => return Err(Failure::new(format!("{answer:?} where it had to be refused"))),
         Err(error) => error,
     };
     let seen = (error.kind(), error.effect(), error.is_retryable());

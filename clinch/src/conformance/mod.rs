@@ -59,6 +59,7 @@ mod inspect;
 mod list;
 mod permits;
 mod promise;
+mod records;
 mod refusal;
 mod release;
 mod renew;

@@ -38,6 +38,8 @@ pub enum Need {
     Fences,
     /// [`Capabilities::fair`].
     Fair,
+    /// [`Capabilities::records`].
+    Records,
     /// [`Capabilities::wakeups`].
     Wakeups,
     /// [`Capabilities::list`].
@@ -50,6 +52,8 @@ pub enum Need {
     NoFences,
     /// No [`Capabilities::several`].
     NoSeveral,
+    /// No [`Capabilities::records`].
+    NoRecords,
     /// [`Harness::put_foreign`], with an expiry.
     Foreign,
     /// [`Harness::put_foreign`], without expiry.
@@ -72,6 +76,7 @@ impl Need {
             Self::Permits => (capabilities.permits, "the store does not grant permits"),
             Self::Fences => (capabilities.fences, "the store does not give fences"),
             Self::Fair => (capabilities.fair, "the store does not keep queues"),
+            Self::Records => (capabilities.records, "the store keeps no records"),
             Self::Wakeups => (capabilities.wakeups, "the store does not wake waiters"),
             Self::List => (capabilities.list, "the store does not list holders"),
             Self::NoShared => {
@@ -84,6 +89,7 @@ impl Need {
             Self::NoSeveral => {
                 (!capabilities.several, "the store grants several claims, so it need not refuse them")
             }
+            Self::NoRecords => (!capabilities.records, "the store keeps records, so it need not refuse them"),
             Self::Foreign => (
                 harness.put_foreign(&on, "", Some(Duration::from_secs(1))).is_some(),
                 "the harness cannot put another client's value",
@@ -333,6 +339,36 @@ macro_rules! __clinch_promises {
                 several_claims_are_refused: [Fair, Several],
                 shared_claims_are_refused: [Fair, Shared],
             }
+            records {
+                a_finished_key_denies_with_its_record: [Records],
+                its_own_token_is_denied_too: [Records],
+                attempts_in_one_call_are_denied_with_it: [Records],
+                a_denial_moves_no_expiry: [Records],
+                a_finished_lease_is_lost: [Records],
+                a_release_finds_nothing: [Records],
+                a_stranger_finishes_nothing: [Records],
+                an_expired_lease_is_not_finished: [Records],
+                a_released_lease_is_not_finished: [Records],
+                a_successor_is_never_finished: [Records],
+                finished_again_nothing_changes: [Records],
+                a_time_shorter_than_the_lease_counts: [Records],
+                a_time_longer_than_the_lease_counts: [Records],
+                without_a_time_the_rest_of_the_lease_counts: [Records],
+                a_key_is_used_anew_after_its_record: [Records],
+                a_completion_fires: [Records, Wakeups],
+                nobody_is_shown: [Records],
+                nobody_is_listed: [Records, List],
+                a_record_is_not_revoked: [Records],
+                any_bytes_come_back: [Records],
+                a_large_record_comes_back: [Records],
+                an_empty_record_is_one: [Records],
+                locks_are_refused: [Records],
+                permits_are_refused: [Records, Permits],
+                several_claims_are_refused: [Records, Several],
+                several_claims_are_denied_by_one_record: [Records, Several],
+                each_space_is_its_own: [Records],
+                a_key_that_is_no_lease_is_kept: [Records, WrongType],
+            }
             wakeups {
                 a_stream_fires_once_it_is_subscribed: [Wakeups],
                 a_release_fires: [Wakeups],
@@ -367,6 +403,7 @@ macro_rules! __clinch_promises {
                 permits_are_refused_cleanly: [NoPermits],
                 fences_are_refused_cleanly: [NoFences],
                 several_claims_are_refused_cleanly: [NoSeveral],
+                records_are_refused_cleanly: [NoRecords],
                 a_refused_claim_leaves_the_others_free: [NoShared, Several],
                 a_key_that_is_no_lease_is_reported_and_kept: [WrongType],
             }

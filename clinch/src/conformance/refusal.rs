@@ -3,9 +3,9 @@
 
 use std::num::NonZeroU32;
 
-use super::case::{Case, LONG, ensure, free, granted, on, refused, token};
+use super::case::{Case, LONG, ensure, free, granted, held_by, on, refused, token};
 use super::{Failure, Harness};
-use crate::lease::{Attempt, Claim, Fence};
+use crate::lease::{Attempt, Claim, Fence, Record};
 use crate::store::ErrorKind;
 
 /// A shared claim is [`ErrorKind::Unsupported`] and leaves the key free.
@@ -40,6 +40,17 @@ pub(super) async fn several_claims_are_refused_cleanly(harness: &dyn Harness) ->
     refused(case.store.acquire(&attempt).await, ErrorKind::Unsupported)?;
     still_free(&case, &attempt, "a").await?;
     still_free(&case, &attempt, "b").await
+}
+
+/// A completion is [`ErrorKind::Unsupported`], and the lease stays as it is.
+pub(super) async fn records_are_refused_cleanly(harness: &dyn Harness) -> Result<(), Failure> {
+    let case = Case::new(harness).await?;
+    let lease = Attempt::one(token(), Claim::duplicate(case.key("lease")?, LONG));
+    granted(case.store.acquire(&lease).await?)?;
+    refused(case.store.complete(&lease, &Record::new("done"), None).await, ErrorKind::Unsupported)?;
+    held_by(case.other.inspect(on(&lease)).await?, lease.token())?;
+    ensure!(case.store.release(&lease).await?.held, "a completion that was refused ended the lease");
+    Ok(())
 }
 
 /// A claim that the store cannot serve, beside one that it can: neither is taken.

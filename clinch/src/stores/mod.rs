@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::error::Error;
-use crate::store::{Store, StoreFuture};
+use crate::lease::{Attempt, Claim};
+use crate::store::{ErrorKind, Store, StoreError, StoreFuture};
 
 /// What every engine is told when it is connected to.
 #[derive(Debug, Clone)]
@@ -91,7 +92,7 @@ pub(crate) async fn connect(url: &str, options: &StoreOptions) -> Result<Arc<dyn
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     if let Some((_, connect)) = SCHEMES.iter().find(|(name, _)| *name == scheme) {
         return connect(url, options).await.map_err(|source| match source.kind() {
-            crate::store::ErrorKind::Config => {
+            ErrorKind::Config => {
                 Error::InvalidUrl { url: without_password(url), reason: source.message().to_owned() }
             }
             _ => Error::engine("connect", None, source),
@@ -110,6 +111,17 @@ pub(crate) async fn connect(url: &str, options: &StoreOptions) -> Result<Arc<dyn
         }
     };
     Err(Error::InvalidUrl { url: without_password(url), reason })
+}
+
+/// The one claim of a lease that can be finished with a record; what any other lease is told.
+fn with_record(lease: &Attempt) -> Result<&Claim, StoreError> {
+    match lease.claims() {
+        [claim] if claim.on().space.keeps_records() => Ok(claim),
+        _ => Err(StoreError::not_applied(
+            ErrorKind::Unsupported,
+            "a record is kept for a lease of one claim in a duplicate window or on an idempotency key, and for no other",
+        )),
+    }
 }
 
 /// Checks what engine keys begin with: at most 128 bytes without control characters, blanks and braces; may be empty.

@@ -46,6 +46,7 @@ async fn put(store: &MemoryStore, on: &ClaimKey, value: &str, ttl: Duration) -> 
 fn claim(on: &ClaimKey, ttl: Duration) -> Claim {
     match on.space {
         Space::Duplicate => Claim::duplicate(on.key.clone(), ttl),
+        Space::Idempotency => Claim::idempotent(on.key.clone(), ttl),
         _ => Claim::exclusive(on.key.clone(), ttl),
     }
 }
@@ -76,10 +77,12 @@ async fn the_memory_engine_passes_all_that_can_be_tried_on_it() {
             "several::a_key_that_is_no_lease_leaves_the_others_free",
             "permits::a_key_that_is_no_limit_is_reported_and_kept",
             "shared::a_key_that_is_no_lease_is_reported_to_readers",
+            "records::a_key_that_is_no_lease_is_kept",
             "refusal::shared_claims_are_refused_cleanly",
             "refusal::permits_are_refused_cleanly",
             "refusal::fences_are_refused_cleanly",
             "refusal::several_claims_are_refused_cleanly",
+            "refusal::records_are_refused_cleanly",
             "refusal::a_refused_claim_leaves_the_others_free",
             "refusal::a_key_that_is_no_lease_is_reported_and_kept",
             "foreign::a_value_without_expiry_denies_without_end",
@@ -97,12 +100,14 @@ fn names_are_unique_and_every_need_is_used() {
         Need::Permits,
         Need::Fences,
         Need::Fair,
+        Need::Records,
         Need::Wakeups,
         Need::List,
         Need::NoShared,
         Need::NoPermits,
         Need::NoFences,
         Need::NoSeveral,
+        Need::NoRecords,
         Need::Foreign,
         Need::ForeignWithoutExpiry,
         Need::WrongType,

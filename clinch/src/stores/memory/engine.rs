@@ -10,12 +10,14 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use super::after;
-use super::entry::{Call, Entry, Footing, Leaving, Place, Standing, left};
+use super::entry::{Call, Entry, Finish, Footing, Leaving, Place, Standing, left};
 use super::fences::Fences;
 use super::queue::Queued;
+use super::records::Room;
 use super::shard::Shard;
-use crate::lease::{Attempt, Claim, ClaimKey, Fence, Mode, Patience, Space, Token};
+use crate::lease::{Attempt, Claim, ClaimKey, Fence, Mode, Patience, Record, Space, Token};
 use crate::store::{Denial, ErrorKind, Grant, Notice, Release, Renewal, Revocation, StoreError, Verdict};
+use crate::stores::with_record;
 
 /// A power of two, so that picking a shard is a mask; enough that two cores rarely meet.
 pub(super) const SHARDS: usize = 64;
@@ -28,10 +30,11 @@ const REVOCATIONS: usize = 256;
 pub(super) struct Shared {
     pub(super) shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
-    /// How much is in memory: places, waiting writers, and those in queues. It changes under the lock of the shard whose
+    /// How much is in memory: places, held or with a record, waiting writers, and those in queues. It changes under the lock of the shard whose
     /// content it counts.
     pub(super) live: AtomicUsize,
-    max_leases: usize,
+    pub(super) max_leases: usize,
+    pub(super) records: Room,
     sweeping: AtomicBool,
     started: Instant,
     /// Milliseconds after `started` at which everything was swept last.
@@ -66,13 +69,14 @@ const fn waits(attempt: &Attempt) -> bool {
 }
 
 impl Shared {
-    pub(super) fn new(max_leases: usize) -> Self {
+    pub(super) fn new(max_leases: usize, max_record_bytes: usize) -> Self {
         let (revoked, _) = broadcast::channel(REVOCATIONS);
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             live: AtomicUsize::new(0),
             max_leases,
+            records: Room::new(max_record_bytes),
             sweeping: AtomicBool::new(false),
             started: Instant::now(),
             last_sweep: AtomicU64::new(0),
@@ -183,6 +187,7 @@ impl Shared {
             expires: after(now, claim.ttl()),
             fence: given.or_else(|| claim.fence_floor().map(|floor| self.fences.next(floor))),
             footing: if fair { Footing::Fair } else { Footing::Plain },
+            done: None,
         };
         entry.grant(place, waits(attempt))
     }
@@ -274,6 +279,41 @@ impl Shared {
         Release { held: held == lease.claims().len(), conclusive: true, woken: Some(woken) }
     }
 
+    pub(super) fn complete(
+        &self,
+        lease: &Attempt,
+        record: &Record,
+        ttl: Option<Duration>,
+    ) -> Result<Release, StoreError> {
+        let claim = with_record(lease)?;
+        match self.finish(claim, lease.token(), record, ttl) {
+            // Room may be taken by records that have expired but were not swept yet.
+            Err(error) if error.kind() == ErrorKind::Full && self.sweep_if_due() => {
+                self.finish(claim, lease.token(), record, ttl)
+            }
+            answer => answer,
+        }
+    }
+
+    fn finish(
+        &self,
+        claim: &Claim,
+        token: &Token,
+        record: &Record,
+        ttl: Option<Duration>,
+    ) -> Result<Release, StoreError> {
+        let now = Instant::now();
+        let until = ttl.map(|ttl| after(now, ttl.max(Duration::from_millis(1))));
+        let mut shard = self.shard(claim.on());
+        self.tidy(&mut shard, claim.on(), now);
+        let keep = || self.records.keep(record);
+        let finish = shard.with(claim.on(), |entry| entry.finish(token, until, keep));
+        let finish = finish.unwrap_or(Ok(Finish::Lost))?;
+        let call = if finish == Finish::Now { Call::Everybody } else { Call::Nobody };
+        let woken = shard.wake(claim.on(), &call);
+        Ok(Release { held: finish != Finish::Lost, conclusive: true, woken: Some(woken) })
+    }
+
     pub(super) fn revoke(&self, on: &ClaimKey, token: &Token) -> bool {
         let now = Instant::now();
         let mut shard = self.shard(on);
@@ -340,8 +380,9 @@ impl Shared {
 
 fn denial(claim: usize, of: &Claim, standing: Standing<'_>, now: Instant) -> Denial {
     let Standing::Taken { by, until } = standing else { return Denial { claim, ..Denial::default() } };
-    let holder = by.map(|place| place.holder(of.on(), now));
-    Denial { claim, holder, retry_after: Some(left(until, now)), done: None }
+    let done = by.and_then(|place| place.done.as_deref()).map(|kept| kept.record().clone());
+    let holder = by.filter(|_| done.is_none()).map(|place| place.holder(of.on(), now));
+    Denial { claim, holder, retry_after: Some(left(until, now)), done }
 }
 
 /// What it says of itself to the queue; `None` if it knows of none.

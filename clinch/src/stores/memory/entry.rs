@@ -1,4 +1,4 @@
-//! What memory knows of one key: who holds it, and who waits for it. Plain data; nothing here looks at a clock.
+//! What memory knows of one key: who holds it, what was left of its work, and who waits for it. Plain data; nothing here looks at a clock.
 //!
 //! Everything but [`Entry::tidy`] and [`Entry::live`] takes it that what has expired was tidied away.
 
@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::queue::{Queue, Queued};
+use super::records::Kept;
 use crate::lease::{Claim, ClaimKey, Fence, Holder, Mode, Token};
+use crate::store::StoreError;
 
 /// A place that is taken.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub(super) struct Place {
     pub(super) expires: Instant,
     pub(super) fence: Option<Fence>,
     pub(super) footing: Footing,
+    /// What was left here by the one whose token it is: then nobody holds the place. Boxed, because most have none.
+    pub(super) done: Option<Box<Kept>>,
 }
 
 /// How a place came to its holder.
@@ -87,10 +91,25 @@ pub(super) struct Leaving {
 }
 
 impl Place {
+    /// Whether it is this token's, and its work is not done.
+    fn is_held_by(&self, token: &Token) -> bool {
+        self.token == *token && self.done.is_none()
+    }
+
     pub(super) fn holder(&self, on: &ClaimKey, now: Instant) -> Holder {
         let remaining = left(self.expires, now);
         Holder::new(on.clone(), self.mode, self.token.clone(), Some(remaining)).with_fence(self.fence)
     }
+}
+
+/// What a completion comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Finish {
+    /// This token has no place.
+    Lost,
+    /// It has left its record before.
+    Before,
+    Now,
 }
 
 /// The time left, never less than 1 ms.
@@ -136,7 +155,8 @@ impl Entry {
 
     /// Its holders that have not expired, tidied or not.
     pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = &Place> {
-        self.alone.iter().chain(&self.many).filter(move |place| place.expires > now)
+        let held = move |place: &&Place| place.expires > now && place.done.is_none();
+        self.alone.iter().chain(&self.many).filter(held)
     }
 
     pub(super) fn standing(&self, claim: &Claim, token: &Token) -> Standing<'_> {
@@ -170,14 +190,14 @@ impl Entry {
 
     fn place_of(&self, mode: Mode, token: &Token) -> Option<&Place> {
         match mode {
-            Mode::Exclusive => self.alone.as_ref().filter(|place| place.token == *token),
+            Mode::Exclusive => self.alone.as_ref().filter(|place| place.is_held_by(token)),
             _ => self.many.iter().find(|place| place.token == *token),
         }
     }
 
     fn place_of_mut(&mut self, mode: Mode, token: &Token) -> Option<&mut Place> {
         match mode {
-            Mode::Exclusive => self.alone.as_mut().filter(|place| place.token == *token),
+            Mode::Exclusive => self.alone.as_mut().filter(|place| place.is_held_by(token)),
             _ => self.many.iter_mut().find(|place| place.token == *token),
         }
     }
@@ -225,6 +245,25 @@ impl Entry {
         }
     }
 
+    /// Leaves a record in this token's exclusive place, until then, or until the place would have ended. `keep` finds
+    /// room for it first.
+    pub(super) fn finish(
+        &mut self,
+        token: &Token,
+        until: Option<Instant>,
+        keep: impl FnOnce() -> Result<Kept, StoreError>,
+    ) -> Result<Finish, StoreError> {
+        let Some(place) = self.alone.as_mut().filter(|place| place.token == *token) else {
+            return Ok(Finish::Lost);
+        };
+        if place.done.is_some() {
+            return Ok(Finish::Before);
+        }
+        place.done = Some(Box::new(keep()?));
+        place.expires = until.unwrap_or(place.expires);
+        Ok(Finish::Now)
+    }
+
     /// Whether a waiting writer is remembered.
     pub(super) fn is_noted(&self) -> bool {
         self.waiting.as_deref().is_some_and(|waiting| waiting.note.is_some())
@@ -269,13 +308,14 @@ impl Entry {
             mode: Mode::Exclusive,
             fence: None,
             footing: Footing::Kept,
+            done: None,
         });
         Some(token)
     }
 
     /// Ends this token's lease, as a revocation does. `None` if it has no place.
     pub(super) fn end(&mut self, token: &Token, now: Instant) -> Option<Leaving> {
-        let place = match self.alone.take_if(|place| place.token == *token) {
+        let place = match self.alone.take_if(|place| place.is_held_by(token)) {
             Some(place) => place,
             None => {
                 let index = self.many.iter().position(|place| place.token == *token)?;

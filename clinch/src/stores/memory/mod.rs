@@ -1,13 +1,15 @@
 //! The memory engine: the embedded default, and the reference for what the words of the port mean.
 //!
 //! It promises the whole port inside one process: a sharded map on the process's own clock, leases that expire both
-//! when they are looked at and by a timer, and a bound on how many may live at a time. A live lease is never evicted;
-//! over the bound a new one is refused. Nothing survives the process.
+//! when they are looked at and by a timer, and a bound on how many may live at a time, and on how much memory the records
+//! of finished ones take. Nothing that lives is ever evicted; over a bound what is new is refused. Nothing survives the
+//! process.
 
 mod engine;
 mod entry;
 mod fences;
 mod queue;
+mod records;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -22,7 +24,7 @@ use tokio::time::Instant;
 
 use self::engine::{SHARDS, Shared, locked};
 use super::StoreOptions;
-use crate::lease::{Attempt, ClaimKey, Holder, Token};
+use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
     Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError, StoreFuture,
     Verdict, Wakeups,
@@ -30,6 +32,9 @@ use crate::store::{
 
 /// How many leases may live at a time unless set otherwise.
 pub const DEFAULT_MAX_LEASES: usize = 1_000_000;
+
+/// How many bytes the records of finished leases may take together unless set otherwise: 256 MiB.
+pub const DEFAULT_MAX_RECORD_BYTES: usize = 256 << 20;
 
 /// How many holders a page of a listing has, roughly: a page ends with a shard.
 const PAGE: usize = 100;
@@ -75,25 +80,37 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store with room for [`DEFAULT_MAX_LEASES`].
+    /// An empty store with room for [`DEFAULT_MAX_LEASES`] and [`DEFAULT_MAX_RECORD_BYTES`].
     pub fn new() -> Self {
-        Self::bounded(DEFAULT_MAX_LEASES)
+        Self::bounded(DEFAULT_MAX_LEASES, DEFAULT_MAX_RECORD_BYTES)
     }
 
-    /// The same store, empty, with room for `max_leases`.
+    /// The same store, empty, with room for `max_leases`. A record that has not expired counts as one.
     #[must_use]
     pub fn with_max_leases(self, max_leases: usize) -> Self {
-        Self::bounded(max_leases)
+        Self::bounded(max_leases, self.shared.records.max())
     }
 
-    fn bounded(max_leases: usize) -> Self {
-        Self { shared: Arc::new(Shared::new(max_leases)) }
+    /// The same store, empty, with room for records of `max_record_bytes` together. Over it, a completion is
+    /// [`ErrorKind::Full`], and the lease stays as it was.
+    #[must_use]
+    pub fn with_max_record_bytes(self, max_record_bytes: usize) -> Self {
+        Self::bounded(self.shared.max_leases, max_record_bytes)
     }
 
-    /// How much is in memory: leases, those included that have expired but were not swept yet, waiting writers, and
-    /// attempts in queues.
+    fn bounded(max_leases: usize, max_record_bytes: usize) -> Self {
+        Self { shared: Arc::new(Shared::new(max_leases, max_record_bytes)) }
+    }
+
+    /// How much is in memory: leases and records, those included that have expired but were not swept yet, waiting
+    /// writers, and attempts in queues.
     pub fn len(&self) -> usize {
         self.shared.live.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes the records in memory have, those included that have expired but were not swept yet.
+    pub fn record_bytes(&self) -> usize {
+        self.shared.records.taken()
     }
 
     /// Whether nothing is in memory.
@@ -101,7 +118,7 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    /// Forgets every lease, everybody who waits, and the fences given, as a restart without persistence would. For
+    /// Forgets every lease and record, everybody who waits, and the fences given, as a restart without persistence would. For
     /// tests of what callers do then.
     pub fn forget_everything(&self) {
         for shard in &self.shared.shards {
@@ -128,7 +145,7 @@ impl Store for MemoryStore {
             fair: true,
             // A call for each is as quick.
             batches: false,
-            records: false,
+            records: true,
             wakeups: true,
             list: true,
             same_clock: true,
@@ -148,6 +165,15 @@ impl Store for MemoryStore {
 
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
         Box::pin(async move { Ok(self.shared.release(lease)) })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        lease: &'a Attempt,
+        record: &'a Record,
+        ttl: Option<Duration>,
+    ) -> StoreFuture<'a, Release> {
+        Box::pin(async move { self.shared.complete(lease, record, ttl) })
     }
 
     fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {

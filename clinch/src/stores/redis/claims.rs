@@ -3,16 +3,21 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use bytes::Bytes;
 use redis::Value;
 
 use super::error::{nonsense, refused_in_words};
 use super::keys::Names;
 use super::scripts::{self, Call};
-use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Patience, Space, Token};
+use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Patience, Record, Space, Token};
 use crate::store::{Denial, ErrorKind, Grant, StoreError, Verdict};
 
 /// What stands before the token in the value of a key that is held by readers.
 const MARKER: &str = "shared:";
+
+/// What stands before the token in the value of a finished key, in a space that keeps records. After the token comes a
+/// line feed, and then the record.
+const DONE: &[u8] = b"done:";
 
 /// The longest time that is sent: far beyond any life, and safe to add to a clock.
 const LONGEST: u64 = 1 << 50;
@@ -216,6 +221,19 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
     }
 }
 
+/// The call that finishes a lease of this one claim.
+pub(super) fn complete(
+    names: &Names,
+    lease: &Attempt,
+    claim: &Claim,
+    record: &Record,
+    ttl: Option<Duration>,
+) -> Call {
+    let on = claim.on();
+    let call = scripts::COMPLETE.call().key(names.key(on)).arg(lease.token().as_str()).arg(names.channel(on));
+    call.bytes(record.as_bytes()).arg(ttl.map_or(0, millis)).arg(millis(claim.ttl()))
+}
+
 /// What a release gave back, and whom it told.
 #[derive(Debug)]
 pub(super) struct Released {
@@ -231,6 +249,7 @@ impl Released {
     }
 }
 
+/// What became of a release; or of a completion, which answers as the release of one exclusive claim does.
 pub(super) fn released(names: &Names, lease: &Attempt, answer: Value) -> Result<Released, StoreError> {
     match (way(lease), lease.claims()) {
         (Way::Plain, [claim]) => {
@@ -267,20 +286,33 @@ pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, Store
         Value::Array(words) if words.len() == 2 => {
             let (holder, left): (Vec<u8>, i64) =
                 redis::from_redis_value(Value::Array(words)).map_err(nonsense)?;
-            Ok(denied(attempt, 1, "v", &holder, left, left))
+            Ok(denied(attempt, 1, "v", holder, left, left))
         }
         words => {
             let (place, kind, holder, left, again): (usize, String, Vec<u8>, i64, i64) =
                 redis::from_redis_value(words).map_err(nonsense)?;
-            Ok(denied(attempt, place, &kind, &holder, left, again))
+            Ok(denied(attempt, place, &kind, holder, left, again))
         }
     }
 }
 
-fn denied(attempt: &Attempt, place: usize, kind: &str, holder: &[u8], left: i64, again: i64) -> Verdict {
+fn denied(attempt: &Attempt, place: usize, kind: &str, value: Vec<u8>, left: i64, again: i64) -> Verdict {
     let claim = place.saturating_sub(1);
-    let holder = attempt.claims().get(claim).and_then(|claim| named(claim, kind, holder, left));
-    Verdict::Denied(Denial { claim, holder, retry_after: time_left(again), done: None })
+    let of = attempt.claims().get(claim);
+    let finished = |claim: &Claim| kind == "v" && claim.on().space.keeps_records() && value.starts_with(DONE);
+    let (holder, done) = if of.is_some_and(finished) {
+        (None, Some(record(value)))
+    } else {
+        (of.and_then(|claim| named(claim, kind, &value, left)), None)
+    };
+    Verdict::Denied(Denial { claim, holder, retry_after: time_left(again), done })
+}
+
+/// The record in the value of a finished key.
+fn record(value: Vec<u8>) -> Record {
+    let line = value.iter().position(|byte| *byte == b'\n');
+    let begins = line.map_or(value.len(), |line| line + 1);
+    Record::new(Bytes::from(value).slice(begins..))
 }
 
 fn granted(attempt: &Attempt, words: Vec<Value>) -> Result<Verdict, StoreError> {

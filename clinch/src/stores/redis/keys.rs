@@ -19,7 +19,8 @@ impl Names {
         Self { prefix: format!("{prefix}{separator}") }
     }
 
-    /// `P:lock:K`, `P:dup:K`: the plain string whose value is the token. `P:sem:K`: the sorted set of holders.
+    /// `P:lock:K`, `P:dup:K`, `P:idem:K`: the plain string whose value is the token, or in the last two `done:`, the token,
+    /// a line feed and the record. `P:sem:K`: the sorted set of holders.
     pub(super) fn key(&self, on: &ClaimKey) -> String {
         format!("{}{}:{}", self.prefix, on.space.word(), on.key)
     }

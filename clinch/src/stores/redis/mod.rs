@@ -4,7 +4,8 @@
 //! it is atomic and idempotent by token. A plain lock is a plain string `P:lock:K` whose value is the token, so any
 //! client that does `SET NX PX` and compare-and-delete excludes Clinch and is excluded by it. While readers share it, the
 //! same key holds a marker, so that those clients are kept out too; the readers themselves, permits, fences and queues
-//! have keys of their own, which `keys.rs` names and the scripts explain.
+//! have keys of their own, which `keys.rs` names and the scripts explain. What a finished lease leaves behind stands in its
+//! own key, in the place of the token.
 //!
 //! What it cannot promise (a restart without persistence, a failover before replication, a server clock that jumps) is
 //! written in `docs/guarantees.md`.
@@ -29,8 +30,8 @@ use self::keys::Names;
 use self::link::{Connection, Link, Purpose};
 use self::scripts::Call;
 use self::wake::Wake;
-use super::{StoreOptions, without_password};
-use crate::lease::{Attempt, ClaimKey, Holder, Token};
+use super::{StoreOptions, with_record, without_password};
+use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
     Capabilities, Cursor, Effect, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreAnswers,
     StoreError, StoreFuture, Verdict, Wakeups,
@@ -170,6 +171,7 @@ impl Store for RedisStore {
             fences: true,
             fair: true,
             batches: true,
+            records: true,
             wakeups: true,
             list: true,
             ..Capabilities::default()
@@ -232,27 +234,18 @@ impl Store for RedisStore {
     }
 
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
+        Box::pin(async move { self.end(lease, &claims::release(&self.names, lease)).await })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        lease: &'a Attempt,
+        record: &'a Record,
+        ttl: Option<Duration>,
+    ) -> StoreFuture<'a, Release> {
         Box::pin(async move {
-            let call = claims::release(&self.names, lease);
-            // What was not answered is taken back over the connection it went: there it cannot be overtaken.
-            let unanswered = lease.route().unanswered::<Connection>();
-            let usable =
-                |(connection, abandoned): &&(Arc<Connection>, bool)| !abandoned && !connection.is_broken();
-            let over = unanswered.iter().rfind(usable).map(|(connection, _)| connection.clone());
-            let conclusive = unanswered.is_empty() || (unanswered.len() == 1 && over.is_some());
-            let answer: Result<Value, _> = self.link.run(Purpose::Upkeep, &call, over.clone(), |_| {}).await;
-            match (&answer, over) {
-                (Ok(_), Some(connection)) => lease.route().answered_over(&connection),
-                // No answer in time: the next release goes over another one, which is not conclusive, and the one
-                // after that over this one again, in case it has come back.
-                (Err(_), Some(connection)) => lease.route().abandon(&connection),
-                (Ok(_), None) => lease.route().revive(),
-                (Err(_), None) => {}
-            }
-            let Released { held, told } = claims::released(&self.names, lease, answer?)?;
-            let woken =
-                told.into_iter().map(|(channel, receivers)| self.wake.fired(&channel, receivers)).sum();
-            Ok(Release { held, conclusive, woken: Some(woken) })
+            let claim = with_record(lease)?;
+            self.end(lease, &claims::complete(&self.names, lease, claim, record, ttl)).await
         })
     }
 
@@ -338,6 +331,28 @@ impl RedisStore {
             claims::verdict(attempt, answer?)
         };
         attempts.iter().zip(answers).map(verdict).collect()
+    }
+
+    /// Carries out a release or a completion.
+    async fn end(&self, lease: &Attempt, call: &Call) -> Result<Release, StoreError> {
+        // What was not answered is taken back over the connection it went: there it cannot be overtaken.
+        let unanswered = lease.route().unanswered::<Connection>();
+        let usable =
+            |(connection, abandoned): &&(Arc<Connection>, bool)| !abandoned && !connection.is_broken();
+        let over = unanswered.iter().rfind(usable).map(|(connection, _)| connection.clone());
+        let conclusive = unanswered.is_empty() || (unanswered.len() == 1 && over.is_some());
+        let answer: Result<Value, _> = self.link.run(Purpose::Upkeep, call, over.clone(), |_| {}).await;
+        match (&answer, over) {
+            (Ok(_), Some(connection)) => lease.route().answered_over(&connection),
+            // No answer in time: the next one goes over another connection, which is not conclusive, and the one after
+            // that over this one again, in case it has come back.
+            (Err(_), Some(connection)) => lease.route().abandon(&connection),
+            (Ok(_), None) => lease.route().revive(),
+            (Err(_), None) => {}
+        }
+        let Released { held, told } = claims::released(&self.names, lease, answer?)?;
+        let woken = told.into_iter().map(|(channel, receivers)| self.wake.fired(&channel, receivers)).sum();
+        Ok(Release { held, conclusive, woken: Some(woken) })
     }
 
     /// Renews leases of any kind in one call.

@@ -15,6 +15,7 @@ macro_rules! script {
 pub(super) static ACQUIRE: LazyLock<Lua> = script!("acquire");
 pub(super) static RENEW: LazyLock<Lua> = script!("renew");
 pub(super) static RELEASE: LazyLock<Lua> = script!("release");
+pub(super) static COMPLETE: LazyLock<Lua> = script!("complete");
 
 // Claims of every kind.
 pub(super) static ACQUIRE_ALL: LazyLock<Lua> = script!("claims", "acquire_all");
@@ -61,6 +62,12 @@ impl Call {
 
     pub(super) fn arg(mut self, arg: impl ToSingleRedisArg) -> Self {
         arg.write_redis_args(&mut self.args);
+        self
+    }
+
+    /// An argument that may be any bytes.
+    pub(super) fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.args.push(bytes.to_vec());
         self
     }
 

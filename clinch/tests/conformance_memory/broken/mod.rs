@@ -62,6 +62,7 @@ fn made(on: &ClaimKey, mode: Mode, ttl: Duration, floor: Option<Fence>) -> Claim
         Mode::Shared => Claim::shared(on.key.clone(), ttl),
         Mode::Permit { of } => Claim::permit(on.key.clone(), of, ttl),
         _ if on.space == Space::Duplicate => Claim::duplicate(on.key.clone(), ttl),
+        _ if on.space == Space::Idempotency => Claim::idempotent(on.key.clone(), ttl),
         _ => Claim::exclusive(on.key.clone(), ttl),
     };
     match floor {

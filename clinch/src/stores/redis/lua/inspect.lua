@@ -1,7 +1,7 @@
 -- Who holds these keys.
 -- KEYS     those of each claim, and for 'x' and 's' its fence record after them
 -- ARGV[1]  1: a key that is no lease is an error; 0: it has no holders
--- ARGV[2…] for each claim its kind: 'x' where there are no readers, 's' where there may be some, 'p'
+-- ARGV[2…] for each claim its kind: 'x' where there may be a record, 's' where there may be readers, 'p'
 -- Returns for each claim its holders, each {'x', 's' or 'p'; the token; its time left in milliseconds; its fence or ''}.
 local strict = arg() == '1'
 
@@ -18,6 +18,8 @@ end
 local function holders(c)
   if c.kind == 'p' then return members(c.key, 'p') end
   local record = key()
+  -- Of what may be large only the beginning is looked at: a record, and nobody holds the key.
+  if c.kind == 'x' and redis.pcall('GETRANGE', c.key, 0, 4) == 'done:' then return {} end
   local value = redis.pcall('GET', c.key)
   if is_error(value) then return value end
   if not value then return {} end

@@ -1,0 +1,309 @@
+//! What the attributes expand to. Not for use by hand: it changes without notice.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::key::{Key, KeyTemplate};
+use crate::submit::request::{self, Answer, Request};
+use crate::submit::{
+    Admission, AsGuards, DuplicatePolicy, Guards, Identity, LimitPolicy, LockPolicy, Submission,
+};
+
+/// The names and values of a template's placeholders.
+type Values<'a> = &'a [(&'a str, &'a dyn Display)];
+
+/// The guards that were named in an attribute.
+pub fn guards(named: &impl AsGuards) -> Guards {
+    named.as_guards()
+}
+
+fn current(named: Option<Guards>) -> Result<Guards, Error> {
+    named.or_else(Guards::current).ok_or(Error::Missing {
+        what: "the lock manager of an attribute",
+        remedy: "put the router's layer around the handler (`clinch::http::Web::layer`), call `Guards::install` when the \
+                 program starts, or name it in the attribute (`manager = …`)",
+    })
+}
+
+/// Says how a refusal is to be answered, if there is somebody to answer.
+fn answering(
+    admitted: Result<Admission, Error>,
+    status: Option<u16>,
+    message: Option<&String>,
+) -> Result<Admission, Error> {
+    if admitted.is_err()
+        && let Some(request) = request::current()
+    {
+        request.answer_with(Answer { status, message: message.cloned() });
+    }
+    admitted
+}
+
+/// `#[clinch::lock]`.
+#[derive(Debug)]
+pub struct Lock {
+    policy: LockPolicy,
+    template: Result<KeyTemplate, Error>,
+}
+
+impl Lock {
+    /// What the attribute says.
+    pub fn new(policy: LockPolicy) -> Self {
+        Self { template: policy.check(), policy }
+    }
+
+    /// The key of one call.
+    ///
+    /// # Errors
+    /// [`Error::InvalidKey`].
+    pub fn key(&self, values: Values<'_>) -> Result<Key, Error> {
+        Ok(self.template.as_ref().map_err(Clone::clone)?.key(values)?)
+    }
+
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call leaves nothing behind.
+    pub async fn enter(&self, named: Option<Guards>, key: Result<Key, Error>) -> Result<Admission, Error> {
+        let admitted = current(named)?.lock(&self.policy, key?).await;
+        answering(admitted, self.policy.status, self.policy.message.as_ref())
+    }
+}
+
+/// `#[clinch::limit]`.
+#[derive(Debug)]
+pub struct Limit {
+    policy: LimitPolicy,
+    template: Result<KeyTemplate, Error>,
+}
+
+impl Limit {
+    /// What the attribute says.
+    pub fn new(policy: LimitPolicy) -> Self {
+        Self { template: policy.check(), policy }
+    }
+
+    /// The name of the limit in one call.
+    ///
+    /// # Errors
+    /// [`Error::InvalidKey`].
+    pub fn key(&self, values: Values<'_>) -> Result<Key, Error> {
+        Ok(self.template.as_ref().map_err(Clone::clone)?.key(values)?)
+    }
+
+    /// Takes a permit.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call leaves nothing behind.
+    pub async fn enter(&self, named: Option<Guards>, key: Result<Key, Error>) -> Result<Admission, Error> {
+        let admitted = current(named)?.limit(&self.policy, key?).await;
+        answering(admitted, self.policy.status, self.policy.message.as_ref())
+    }
+}
+
+/// `#[clinch::prevent_duplicate]`.
+#[derive(Debug)]
+pub struct Duplicate {
+    function: &'static str,
+    policy: DuplicatePolicy,
+    user: Option<Result<KeyTemplate, Error>>,
+    /// Whether it is about the function's own parameters, also inside a request.
+    own: bool,
+}
+
+impl Duplicate {
+    /// What the attribute says, on the function of this path.
+    pub const fn new(function: &'static str, policy: DuplicatePolicy) -> Self {
+        Self { function, policy, user: None, own: false }
+    }
+
+    /// The user is made of parameters by this template.
+    #[must_use]
+    pub fn user(mut self, template: &str) -> Self {
+        self.user = Some(KeyTemplate::new(template).map_err(Error::from));
+        self.function()
+    }
+
+    /// It is about the function's own parameters, also inside a request.
+    #[must_use]
+    pub const fn function(mut self) -> Self {
+        self.own = true;
+        self
+    }
+
+    /// A call of the function.
+    pub fn call(&self) -> DuplicateCall<'_> {
+        self.called(self.function.to_owned())
+    }
+
+    /// A call of the method of this type.
+    pub fn call_on(&self, receiver: &'static str) -> DuplicateCall<'_> {
+        let name = self.function.rsplit("::").next().unwrap_or(self.function);
+        self.called(format!("{receiver}::{name}"))
+    }
+
+    fn called(&self, function: String) -> DuplicateCall<'_> {
+        let request = if self.own { None } else { request::current() };
+        DuplicateCall { of: self, request, submission: Ok(Submission::of(function)) }
+    }
+}
+
+/// One call of a guarded function.
+pub struct DuplicateCall<'a> {
+    of: &'a Duplicate,
+    request: Option<Arc<dyn Request>>,
+    submission: Result<Submission, Error>,
+}
+
+impl std::fmt::Debug for DuplicateCall<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DuplicateCall").field("of", self.of).finish_non_exhaustive()
+    }
+}
+
+impl DuplicateCall<'_> {
+    /// Whether the function's parameters count.
+    pub fn wants_params(&self) -> bool {
+        self.request.is_none() && self.of.policy.enabled && self.of.policy.include_params
+    }
+
+    /// Adds a parameter, if it could be written as JSON.
+    pub fn param(&mut self, name: &'static str, json: Option<Result<String, Error>>) {
+        match (&mut self.submission, json) {
+            (Ok(submission), Some(Ok(json))) => submission.json(name, json),
+            (submission, Some(Err(error))) => *submission = Err(error),
+            _ => {}
+        }
+    }
+
+    /// Says who calls.
+    pub fn user(&mut self, values: Values<'_>) {
+        let Some(template) = &self.of.user else { return };
+        let user = template.clone().and_then(|template| Ok(template.key(values)?));
+        let submission = std::mem::replace(&mut self.submission, Ok(Submission::of("")));
+        self.submission =
+            submission.and_then(|submission| Ok(submission.user(Identity::user(user?.as_str()))));
+    }
+
+    /// Lets the call in.
+    ///
+    /// # Errors
+    /// Why it was not let in.
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call leaves nothing behind.
+    pub async fn enter(self, named: Option<Guards>) -> Result<Admission, Error> {
+        let guards = current(named)?;
+        let policy = &self.of.policy;
+        let submission = match &self.request {
+            Some(request) if guards.is_on(policy.enabled) => request.submission(policy).await,
+            _ => self.submission,
+        };
+        let admitted = match submission {
+            Ok(submission) => guards.duplicate(policy, &submission).await,
+            // What cannot be looked at is not refused by one that only looks on.
+            Err(error) if guards.looks_on(policy.shadow, &error) => Ok(Admission::unguarded(guards)),
+            Err(error) => Err(error),
+        };
+        if let (Ok(_), Some(request)) = (&admitted, &self.request) {
+            request.on_disconnect(policy.disconnect);
+        }
+        answering(admitted, policy.status, None)
+    }
+}
+
+/// A parameter that may be serialisable.
+#[derive(Debug)]
+pub struct Param<'a, T: ?Sized>(pub &'a T);
+
+/// Chosen for parameters that are serialisable.
+pub trait ViaSerialize {
+    /// The parameter as JSON.
+    fn json(&self) -> Option<Result<String, Error>>;
+}
+
+impl<T: Serialize + ?Sized> ViaSerialize for &Param<'_, T> {
+    fn json(&self) -> Option<Result<String, Error>> {
+        let json = serde_json::to_string(self.0);
+        let accepted = "accepted is what serde can write as JSON";
+        Some(json.map_err(|error| Error::option("parameter", &error, accepted)))
+    }
+}
+
+/// Chosen for all others: they do not count.
+pub trait ViaNothing {
+    /// Nothing.
+    fn json(&self) -> Option<Result<String, Error>>;
+}
+
+impl<T: ?Sized> ViaNothing for Param<'_, T> {
+    fn json(&self) -> Option<Result<String, Error>> {
+        None
+    }
+}
+
+/// What a function returned, which may say that it failed although it is no error.
+#[derive(Debug)]
+pub struct Ended<'a, T: ?Sized>(pub &'a T);
+
+/// Chosen for values with a status.
+pub trait ViaStatus {
+    /// Whether it is a success.
+    fn succeeded(&self) -> bool;
+}
+
+/// Chosen for all others.
+pub trait ViaAnything {
+    /// It is.
+    fn succeeded(&self) -> bool;
+}
+
+impl<T: ?Sized> ViaAnything for Ended<'_, T> {
+    fn succeeded(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(feature = "http")]
+mod status {
+    use http::{Response, StatusCode};
+
+    use super::{Ended, ViaStatus};
+
+    fn is_success(status: StatusCode) -> bool {
+        status.as_u16() < 400
+    }
+
+    impl<B> ViaStatus for &Ended<'_, Response<B>> {
+        fn succeeded(&self) -> bool {
+            is_success(self.0.status())
+        }
+    }
+
+    impl ViaStatus for &Ended<'_, StatusCode> {
+        fn succeeded(&self) -> bool {
+            is_success(*self.0)
+        }
+    }
+
+    impl<A> ViaStatus for &Ended<'_, (StatusCode, A)> {
+        fn succeeded(&self) -> bool {
+            is_success(self.0.0)
+        }
+    }
+
+    impl<A, B> ViaStatus for &Ended<'_, (StatusCode, A, B)> {
+        fn succeeded(&self) -> bool {
+            is_success(self.0.0)
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What became of those who came to a guard, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What became of those who came to the guards of a service since it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct GuardCounts {
+    /// Who came to a guard that is enabled.
+    pub requests: u64,
+    /// Who was let in by the engine.
+    pub admitted: u64,
+    /// Who was refused as a duplicate.
+    pub duplicates: u64,
+    /// Who was refused because somebody else had the lock.
+    pub denied_by_lock: u64,
+    /// Who was refused because all permits were taken.
+    pub denied_by_limit: u64,
+    /// Who was refused because the engine failed.
+    pub engine_failures: u64,
+    /// Who ran unprotected because the engine failed ([`Strategy::Proceed`](crate::Strategy::Proceed)).
+    pub unprotected: u64,
+    /// Who would have been refused, and was let through because of shadow mode.
+    pub shadowed: u64,
+    /// Who was answered with a stored result.
+    pub replayed: u64,
+    /// Releases that were not answered in time, or failed. They go on in the background.
+    pub late_releases: u64,
+}
+
+/// One kind of event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    Request,
+    Admitted,
+    Duplicate,
+    DeniedByLock,
+    DeniedByLimit,
+    EngineFailure,
+    Unprotected,
+    Shadowed,
+    Replayed,
+    LateRelease,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts([AtomicU64; 10]);
+
+impl Counts {
+    pub(crate) fn count(&self, event: Event) {
+        self.0[event as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self) -> GuardCounts {
+        let of = |event: Event| self.0[event as usize].load(Ordering::Relaxed);
+        GuardCounts {
+            requests: of(Event::Request),
+            admitted: of(Event::Admitted),
+            duplicates: of(Event::Duplicate),
+            denied_by_lock: of(Event::DeniedByLock),
+            denied_by_limit: of(Event::DeniedByLimit),
+            engine_failures: of(Event::EngineFailure),
+            unprotected: of(Event::Unprotected),
+            shadowed: of(Event::Shadowed),
+            replayed: of(Event::Replayed),
+            late_releases: of(Event::LateRelease),
+        }
+    }
+}

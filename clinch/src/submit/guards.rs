@@ -1,0 +1,348 @@
+//! The guards of a service: a manager, and what holds for all of them.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use super::admission::{Admission, Ending};
+use super::counts::{Counts, Event, GuardCounts};
+use super::identity::Hasher;
+use super::policy::{Disconnect, DuplicatePolicy, LimitPolicy, LockPolicy};
+use super::settings::Settings;
+use super::submission::Submission;
+use crate::error::{Denied, DeniedBy, Error};
+use crate::key::IntoKey;
+use crate::manager::{Lease, LockManager, LockOptions, Outcome, Strategy};
+
+/// How many different intervals are remembered as already complained about.
+const MOST_CLAMPS: usize = 256;
+
+/// The guards of the whole process, for attributes on functions that run outside of any request.
+static INSTALLED: OnceLock<Guards> = OnceLock::new();
+
+tokio::task_local! {
+    /// The guards of the running task.
+    static CURRENT: Guards;
+}
+
+/// The guards of a service: a manager, what holds for all guards, and what became of those who came. Clones are the same.
+///
+/// ```
+/// use clinch::LockManager;
+/// use clinch::submit::{DuplicatePolicy, Guards, Identity, Submission};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), clinch::Error> {
+/// let guards = Guards::new(LockManager::memory());
+/// let policy = DuplicatePolicy::new();
+/// let submission = || Submission::of("create_order").user(Identity::user("42")).param("item", &7);
+///
+/// let first = guards.duplicate(&policy, &submission()?).await?;
+/// let second = guards.duplicate(&policy, &submission()?).await;
+/// assert!(matches!(second, Err(clinch::Error::DuplicateSubmit { in_progress: true, .. })));
+/// first.finish(true).await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Guards(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    locks: LockManager,
+    settings: Settings,
+    hasher: Hasher,
+    counts: Arc<Counts>,
+    /// Intervals that were logged as out of range.
+    clamped: Arc<Mutex<HashSet<Duration>>>,
+}
+
+impl fmt::Debug for Guards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guards").field("locks", &self.0.locks).field("settings", &self.0.settings).finish()
+    }
+}
+
+impl Guards {
+    /// Guards on this manager, with the default settings.
+    pub fn new(locks: LockManager) -> Self {
+        Self(Arc::new(Inner {
+            locks,
+            settings: Settings::default(),
+            hasher: Hasher::default(),
+            counts: Arc::default(),
+            clamped: Arc::default(),
+        }))
+    }
+
+    /// With these settings.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] if they cannot work.
+    pub fn with_settings(mut self, settings: Settings) -> Result<Self, Error> {
+        settings.check()?;
+        Arc::make_mut(&mut self.0).settings = settings;
+        Ok(self)
+    }
+
+    /// Hashes users and other secrets with this secret before they enter a key, so that nobody who sees the keys can guess
+    /// them. All instances of the service must have the same one: others would not recognise each other's duplicates.
+    #[must_use]
+    pub fn with_fleet_key(mut self, secret: &[u8]) -> Self {
+        Arc::make_mut(&mut self.0).hasher = Hasher::keyed(secret);
+        self
+    }
+
+    /// The manager.
+    pub fn locks(&self) -> &LockManager {
+        &self.0.locks
+    }
+
+    /// What became of those who came.
+    pub fn statistics(&self) -> GuardCounts {
+        self.0.counts.snapshot()
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub(crate) fn hasher(&self) -> &Hasher {
+        &self.0.hasher
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.0.counts
+    }
+
+    /// Makes these the guards of attributes on functions that run outside of [`enter`](Self::enter), in the whole process.
+    ///
+    /// # Errors
+    /// Gives itself back if there are some already.
+    pub fn install(self) -> Result<(), Self> {
+        INSTALLED.set(self)
+    }
+
+    /// Runs a future, inside which these are the guards of attributes. HTTP layers do it for every request.
+    ///
+    /// # Cancel safety
+    /// As that of the future.
+    pub async fn enter<F: Future>(&self, future: F) -> F::Output {
+        CURRENT.scope(self.clone(), future).await
+    }
+
+    /// The guards of the running task, or of the process.
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(Self::clone).ok().or_else(|| INSTALLED.get().cloned())
+    }
+
+    /// Lets a submission in, unless the same was submitted before.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateSubmit`]; [`Error::Engine`] if the engine failed and the strategy is to stop; bad input.
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call leaves nothing behind.
+    pub async fn duplicate(
+        &self,
+        policy: &DuplicatePolicy,
+        submission: &Submission,
+    ) -> Result<Admission, Error> {
+        if !self.works(policy.enabled) {
+            return Ok(Admission::unguarded(self.clone()));
+        }
+        policy.check()?;
+        let key = submission.key(policy, &self.0.hasher, self.0.settings.limits)?;
+        let mut options = self.with_strategy(LockOptions::new(self.clamp(policy.interval)), policy.strategy);
+        if policy.renew {
+            options = options.renew();
+        }
+        let ending = Ending {
+            release: policy.release,
+            min_hold: policy.min_hold,
+            kept_on_drop: policy.disconnect == Disconnect::Hold,
+        };
+        let outcome = self.0.locks.attempt_duplicate(key, options).await?;
+        let refused = |denied: Denied| match denied.cause {
+            DeniedBy::Lock | DeniedBy::Done => Error::DuplicateSubmit {
+                message: policy.message.clone(),
+                remaining: denied.retry_after.unwrap_or(Duration::from_millis(1)),
+                in_progress: denied.cause == DeniedBy::Lock,
+                key: denied.key,
+            },
+            _ => Error::denied(denied),
+        };
+        self.admit(outcome, ending, policy.shadow, refused)
+    }
+
+    /// Takes the lock that the policy describes, on this key.
+    ///
+    /// # Errors
+    /// As [`LockManager::lock`].
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call leaves nothing behind.
+    pub async fn lock(&self, policy: &LockPolicy, key: impl IntoKey) -> Result<Admission, Error> {
+        if !self.works(policy.enabled) {
+            return Ok(Admission::unguarded(self.clone()));
+        }
+        let options = policy.options(self.0.settings.strategy);
+        let outcome = self.0.locks.attempt(key, options).await?;
+        self.admit(outcome, Self::released(policy.disconnect), policy.shadow, Error::denied)
+    }
+
+    /// Takes a permit of the limit that the policy describes, under this name.
+    ///
+    /// # Errors
+    /// As [`Limit::acquire`](crate::Limit::acquire).
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call leaves nothing behind.
+    pub async fn limit(&self, policy: &LimitPolicy, key: impl IntoKey) -> Result<Admission, Error> {
+        if !self.works(policy.enabled) {
+            return Ok(Admission::unguarded(self.clone()));
+        }
+        let options = policy.options(self.0.settings.strategy);
+        let outcome = self.0.locks.limit(key, policy.limit)?.attempt(options).await?;
+        self.admit(outcome, Self::released(policy.disconnect), policy.shadow, Error::denied)
+    }
+
+    /// Runs `block` unless the same was submitted before, and ends the guard as the policy says, by whether the block
+    /// succeeded. The block's own error comes back untouched.
+    ///
+    /// # Errors
+    /// The block's, and those of [`duplicate`](Self::duplicate).
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future drops the block, which counts as a failure.
+    pub async fn prevent_duplicate<T, E, F>(
+        &self,
+        policy: &DuplicatePolicy,
+        submission: &Submission,
+        block: impl FnOnce(Option<Lease>) -> F,
+    ) -> Result<T, E>
+    where
+        E: From<Error>,
+        F: Future<Output = Result<T, E>>,
+    {
+        let admission = self.duplicate(policy, submission).await?;
+        let value = block(admission.lease()).await;
+        admission.finish(value.is_ok()).await;
+        value
+    }
+
+    const fn released(disconnect: Disconnect) -> Ending {
+        Ending { kept_on_drop: matches!(disconnect, Disconnect::Hold), ..Ending::RELEASE }
+    }
+
+    /// Whether a guard works.
+    pub(crate) fn is_on(&self, enabled: bool) -> bool {
+        enabled && self.0.settings.enabled
+    }
+
+    /// The same, and counts who came to it if it does.
+    pub(crate) fn works(&self, enabled: bool) -> bool {
+        let works = self.is_on(enabled);
+        if works {
+            self.0.counts.count(Event::Request);
+        }
+        works
+    }
+
+    pub(crate) fn with_strategy(&self, options: LockOptions, strategy: Option<Strategy>) -> LockOptions {
+        match strategy.or(self.0.settings.strategy) {
+            Some(strategy) => options.strategy(strategy),
+            None => options,
+        }
+    }
+
+    /// Makes an admission, or an error, of what came of an attempt, and counts it.
+    fn admit(
+        &self,
+        outcome: Outcome,
+        ending: Ending,
+        shadow: bool,
+        refused: impl FnOnce(Denied) -> Error,
+    ) -> Result<Admission, Error> {
+        let (event, error) = match outcome {
+            Outcome::Acquired(guard) | Outcome::Reentered(guard) => {
+                self.0.counts.count(Event::Admitted);
+                return Ok(Admission::new(guard, ending, self.clone()));
+            }
+            Outcome::Unprotected(guard) => {
+                self.0.counts.count(Event::Unprotected);
+                return Ok(Admission::new(guard, ending, self.clone()));
+            }
+            Outcome::DeniedByLimit(denied) => (Event::DeniedByLimit, refused(denied)),
+            Outcome::DeniedByLock(denied) => {
+                let error = refused(denied);
+                let duplicate = matches!(error, Error::DuplicateSubmit { .. });
+                (if duplicate { Event::Duplicate } else { Event::DeniedByLock }, error)
+            }
+            Outcome::EngineFailed(error) => (Event::EngineFailure, error),
+        };
+        if self.looks_on(shadow, &error) {
+            return Ok(Admission::unguarded(self.clone()));
+        }
+        self.0.counts.count(event);
+        Err(error)
+    }
+
+    /// Whether somebody who would be refused is let through all the same.
+    pub(crate) fn looks_on(&self, shadow: bool, reason: &dyn fmt::Display) -> bool {
+        let looks_on = shadow || self.0.settings.shadow;
+        if looks_on {
+            self.0.counts.count(Event::Shadowed);
+            tracing::info!(%reason, "shadow mode: this would have been refused");
+        }
+        looks_on
+    }
+
+    /// The interval within its range; the first time that it had to be moved is logged.
+    fn clamp(&self, interval: Duration) -> Duration {
+        let Settings { min_interval, max_interval, .. } = self.0.settings;
+        let clamped = interval.clamp(min_interval, max_interval);
+        if clamped != interval {
+            let mut logged = self.0.clamped.lock().unwrap_or_else(PoisonError::into_inner);
+            if logged.len() < MOST_CLAMPS && logged.insert(interval) {
+                tracing::warn!(
+                    ?interval,
+                    ?clamped,
+                    "an interval is outside of its range, and was moved to its end"
+                );
+            }
+        }
+        clamped
+    }
+}
+
+/// What attributes take as their manager: guards, or a manager with the default settings.
+pub trait AsGuards {
+    /// The guards.
+    fn as_guards(&self) -> Guards;
+}
+
+impl AsGuards for Guards {
+    fn as_guards(&self) -> Guards {
+        self.clone()
+    }
+}
+
+impl AsGuards for LockManager {
+    fn as_guards(&self) -> Guards {
+        Guards::new(self.clone())
+    }
+}
+
+impl<T: AsGuards + ?Sized> AsGuards for &T {
+    fn as_guards(&self) -> Guards {
+        (**self).as_guards()
+    }
+}
+
+impl<T: AsGuards + ?Sized> AsGuards for Arc<T> {
+    fn as_guards(&self) -> Guards {
+        (**self).as_guards()
+    }
+}

@@ -1,0 +1,177 @@
+//! A submission: what makes two of them the same, and the key that stands for it.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+use serde::Serialize;
+
+use super::identity::{Hasher, Identity};
+use super::{DuplicatePolicy, Fingerprint, Limits, Params};
+use crate::error::Error;
+use crate::key::escape::Escaped;
+use crate::key::{Key, MAX_KEY_BYTES};
+
+/// What stands in a key where users, or parameters, do not count.
+const ANY: &str = "*";
+
+/// A submission: of what, by whom, and with which parameters.
+///
+/// ```
+/// use clinch::submit::{DuplicatePolicy, Identity, Submission};
+/// # #[derive(serde::Serialize)] struct Order { item: u32, timestamp: u64 }
+///
+/// let policy = DuplicatePolicy::new().exclude_params(["timestamp"]);
+/// let submission = Submission::of("create_order")
+///     .user(Identity::user("42"))
+///     .param("order", &Order { item: 7, timestamp: 1_700_000_000 })?;
+/// # let _ = (policy, submission);
+/// # Ok::<(), clinch::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Submission {
+    method: Cow<'static, str>,
+    user: Option<Identity>,
+    /// Parameters as JSON, by their names.
+    params: Vec<(Cow<'static, str>, String)>,
+    fingerprint: Option<Fingerprint>,
+}
+
+impl Submission {
+    /// A submission of this method: verb and route (`POST /orders/{id}`), or the path of a function.
+    pub fn of(method: impl Into<Cow<'static, str>>) -> Self {
+        Self { method: method.into(), user: None, params: Vec::new(), fingerprint: None }
+    }
+
+    /// By this user.
+    pub fn user(mut self, user: Identity) -> Self {
+        self.user = Some(user);
+        self
+    }
+
+    /// With this parameter.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] if it cannot be serialised.
+    pub fn param(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: &impl Serialize,
+    ) -> Result<Self, Error> {
+        let name = name.into();
+        let json = serde_json::to_string(value).map_err(|error| {
+            let accepted = "accepted is what serde can write as JSON";
+            Error::option("param", &format!("`{name}`: {error}"), accepted)
+        })?;
+        self.params.push((name, json));
+        Ok(self)
+    }
+
+    /// With parameters that were hashed already. It counts instead of those given by [`param`](Self::param).
+    pub const fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
+        self.fingerprint = Some(fingerprint);
+        self
+    }
+
+    /// With a parameter that is JSON already.
+    pub(crate) fn json(&mut self, name: &'static str, json: String) {
+        self.params.push((name.into(), json));
+    }
+
+    fn hash_params(&self, policy: &DuplicatePolicy, limits: Limits) -> Result<Fingerprint, Error> {
+        if let Some(fingerprint) = self.fingerprint {
+            return Ok(fingerprint);
+        }
+        let params = Params::new().exclude(&policy.exclude_params).limits(limits);
+        let params = self.params.iter().fold(params, |params, (name, json)| params.json(name, json));
+        Ok(params.fingerprint()?)
+    }
+
+    /// The key of a duplicate guard: prefix if there is one, method, user, hash of the parameters.
+    pub(crate) fn key(
+        &self,
+        policy: &DuplicatePolicy,
+        hasher: &Hasher,
+        limits: Limits,
+    ) -> Result<Key, Error> {
+        let user = match (&self.user, policy.include_user) {
+            (_, false) => ANY.to_owned(),
+            (Some(user), true) => hasher.identity(user),
+            (None, true) => {
+                let remedy = "say who submits, or set `include_user = false` if that does not count";
+                return Err(Error::Missing { what: "the user of a submission", remedy });
+            }
+        };
+        let params =
+            if policy.include_params { self.hash_params(policy, limits)?.short() } else { ANY.to_owned() };
+        compose(&policy.key_prefix, &self.method, &[&user, &params])
+    }
+}
+
+/// Joins the parts of a key. None of them can imitate another, because separators in them are escaped. What would be too long
+/// is replaced by its hash.
+pub(crate) fn compose(prefix: &str, method: &str, rest: &[&str]) -> Result<Key, Error> {
+    let joined = |head: &[&str]| {
+        let mut text = String::new();
+        for part in head.iter().chain(rest) {
+            if !text.is_empty() {
+                text.push(':');
+            }
+            // Writing to a string does not fail.
+            let _: fmt::Result = write!(Escaped(&mut text), "{part}");
+        }
+        text
+    };
+    let head: &[&str] = if prefix.is_empty() { &[method] } else { &[prefix, method] };
+    let mut text = joined(head);
+    if text.len() > MAX_KEY_BYTES {
+        text = joined(&[&Hasher::default().hash("method", joined(head).as_bytes())]);
+    }
+    Ok(Key::new(text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(policy: &DuplicatePolicy, submission: &Submission) -> String {
+        submission.key(policy, &Hasher::default(), Limits::default()).unwrap().to_string()
+    }
+
+    /// Proves: D1, D2
+    #[test]
+    fn a_key_is_prefix_method_user_and_params() {
+        let policy = DuplicatePolicy::new();
+        let submission = Submission::of("POST /orders/{id}").user(Identity::user("42"));
+        let whole = key(&policy.clone().key_prefix("order"), &submission);
+        let parts: Vec<&str> = whole.split(':').collect();
+        assert_eq!(parts[..2], ["order", "POST%20/orders/%7Bid%7D"]);
+        assert_eq!((parts.len(), parts[2].len(), parts[3].len()), (4, 32, 32));
+
+        let other = |submission| {
+            key(&policy, &submission) != key(&policy, &Submission::of("f").user(Identity::user("1")))
+        };
+        assert!(other(Submission::of("g").user(Identity::user("1"))));
+        assert!(other(Submission::of("f").user(Identity::user("2"))));
+        assert!(other(Submission::of("f").user(Identity::user("1")).param("a", &1).unwrap()));
+
+        let gate = policy.include_user(false).include_params(false);
+        assert_eq!(key(&gate, &Submission::of("f").param("a", &1).unwrap()), "f:*:*");
+        assert_eq!(key(&gate, &Submission::of("f").user(Identity::user("1"))), "f:*:*");
+    }
+
+    #[test]
+    fn a_user_that_counts_and_is_not_known_is_an_error() {
+        let error = Submission::of("f").key(&DuplicatePolicy::new(), &Hasher::default(), Limits::default());
+        assert!(matches!(error, Err(Error::Missing { .. })));
+    }
+
+    #[test]
+    fn long_methods_are_hashed() {
+        let gate = DuplicatePolicy::new().include_user(false).include_params(false);
+        let (one, two) =
+            (key(&gate, &Submission::of("é".repeat(600))), key(&gate, &Submission::of("é".repeat(601))));
+        assert_ne!(one, two);
+        assert_eq!(one.len(), 36);
+    }
+}
