@@ -1,0 +1,210 @@
+//! The one row of bytes that a submission is hashed as.
+//!
+//! Readers write values, and groups of named fields, in the order in which they find them; closing a group brings its
+//! fields into the order of their names, and leaves those of one name in the order in which they came. The row can be
+//! read back in one way only: every item begins with a tag that says what it is, every text is preceded by its length,
+//! and every group is ended. So two submissions make the same row only if they are the same.
+//!
+//! What has become long is *sealed*: replaced by its hash. So nothing is copied again at every level around it, and the
+//! row stays short. Whether something is sealed depends on nothing but its length in the row, which no order changes.
+
+use blake3::Hasher;
+
+use super::value::Fingerprint;
+
+/// Longer items are sealed. One chunk of BLAKE3: shorter ones cost a whole compression or more for nothing.
+const SEAL: usize = 1024;
+
+/// Part of the hash, so that no other use of BLAKE3 makes the same one. A change of the row's format changes the number.
+const CONTEXT: &str = "clinch submission fingerprint 1";
+
+/// What an item is. The numbers are part of the hash: do not change their meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Tag {
+    // Items without content.
+    Nothing = 0,
+    Null = 1,
+    False = 2,
+    True = 3,
+    // Items with a length and bytes.
+    Bytes = 4,
+    Text = 5,
+    Number = 6,
+    FileName = 7,
+    ExtFileName = 8,
+    // Groups, up to `End`.
+    Fields = 16,
+    Object = 17,
+    Array = 18,
+    Multipart = 19,
+    Part = 20,
+    Encoded = 21,
+    /// A field of a group: its name as a length and bytes, then its value.
+    Field = 30,
+    End = 31,
+    /// The hash of an item or group that is too long to stand here itself.
+    Sealed = 32,
+}
+
+/// Writes the row.
+#[derive(Debug, Default)]
+pub(super) struct Canon {
+    row: Vec<u8>,
+    /// The fields of all groups that are open, those of the innermost group last.
+    fields: Vec<Field>,
+    scratch: Vec<u8>,
+}
+
+/// One field in the row.
+#[derive(Debug)]
+struct Field {
+    /// The beginning of its name, because most comparisons need no more.
+    prefix: u64,
+    start: usize,
+    end: usize,
+}
+
+/// A group that is open, or any place to go back to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    row: usize,
+    fields: usize,
+}
+
+impl Canon {
+    /// Writes an item without content.
+    pub(super) fn tag(&mut self, tag: Tag) {
+        self.row.push(tag as u8);
+    }
+
+    /// Writes an item with content.
+    pub(super) fn blob(&mut self, tag: Tag, bytes: &[u8]) {
+        if bytes.len() > SEAL {
+            let mut hasher = Hasher::new();
+            hasher.update(&[tag as u8]).update(bytes);
+            self.seal(&hasher);
+        } else {
+            self.tag(tag);
+            self.length(bytes.len());
+            self.row.extend_from_slice(bytes);
+        }
+    }
+
+    /// Begins a group, either of fields or of items.
+    pub(super) fn open(&mut self, tag: Tag) -> Mark {
+        let mark = self.mark();
+        self.tag(tag);
+        mark
+    }
+
+    /// Begins a field of the innermost group; its value is written next.
+    pub(super) fn begin_field(&mut self, name: &[u8]) {
+        let mut prefix = [0; 8];
+        let known = name.len().min(prefix.len());
+        prefix[..known].copy_from_slice(&name[..known]);
+        let start = self.row.len();
+        self.fields.push(Field { prefix: u64::from_be_bytes(prefix), start, end: start });
+        self.tag(Tag::Field);
+        self.length(name.len());
+        self.row.extend_from_slice(name);
+    }
+
+    /// Ends the field that was begun last.
+    pub(super) fn end_field(&mut self) {
+        if let Some(field) = self.fields.last_mut() {
+            field.end = self.row.len();
+        }
+    }
+
+    /// Takes the field that was begun last back, name and value.
+    pub(super) fn drop_field(&mut self) {
+        if let Some(field) = self.fields.pop() {
+            self.row.truncate(field.start);
+        }
+    }
+
+    /// Ends a group.
+    pub(super) fn close(&mut self, group: Mark) {
+        let Self { row, fields, scratch } = self;
+        let fields_here = &mut fields[group.fields..];
+        let by_name = |a: &Field, b: &Field| {
+            a.prefix.cmp(&b.prefix).then_with(|| name_at(row, a.start).cmp(name_at(row, b.start)))
+        };
+        let in_order = fields_here.is_sorted_by(|a, b| by_name(a, b).is_le());
+        if !in_order {
+            // Stable, so that fields of one name stay as they came.
+            fields_here.sort_by(by_name);
+        }
+        if row.len() - group.row > SEAL {
+            let mut hasher = Hasher::new();
+            if in_order {
+                hasher.update(&row[group.row..]);
+            } else {
+                hasher.update(&row[group.row..=group.row]);
+                for field in fields_here {
+                    hasher.update(&row[field.start..field.end]);
+                }
+            }
+            self.rewind(group);
+            self.seal(&hasher);
+        } else {
+            if !in_order {
+                scratch.clear();
+                for field in fields_here {
+                    scratch.extend_from_slice(&row[field.start..field.end]);
+                }
+                row.truncate(group.row + 1);
+                row.extend_from_slice(scratch);
+            }
+            fields.truncate(group.fields);
+            self.tag(Tag::End);
+        }
+    }
+
+    /// Where the row ends now.
+    pub(super) fn mark(&self) -> Mark {
+        Mark { row: self.row.len(), fields: self.fields.len() }
+    }
+
+    /// Takes back everything that was written since.
+    pub(super) fn rewind(&mut self, mark: Mark) {
+        self.row.truncate(mark.row);
+        self.fields.truncate(mark.fields);
+    }
+
+    /// Hashes the row.
+    pub(super) fn finish(self) -> Fingerprint {
+        let mut hasher = Hasher::new_derive_key(CONTEXT);
+        hasher.update(&self.row);
+        Fingerprint::new(hasher.finalize().into())
+    }
+
+    fn seal(&mut self, hasher: &Hasher) {
+        self.tag(Tag::Sealed);
+        self.row.extend_from_slice(hasher.finalize().as_bytes());
+    }
+
+    /// Writes a length in groups of seven bits, the lowest first; the high bit says that another group follows.
+    fn length(&mut self, mut length: usize) {
+        while length > 0x7f {
+            self.row.push(length.to_le_bytes()[0] | 0x80);
+            length >>= 7;
+        }
+        self.row.push(length.to_le_bytes()[0]);
+    }
+}
+
+/// The name of the field that starts there.
+fn name_at(row: &[u8], start: usize) -> &[u8] {
+    let (mut at, mut length, mut shift) = (start + 1, 0, 0);
+    loop {
+        let byte = row[at];
+        at += 1;
+        length |= usize::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte < 0x80 {
+            return &row[at..at + length];
+        }
+    }
+}
