@@ -309,3 +309,169 @@ fn joined(kind: &'static str, parts: impl IntoIterator<Item = impl AsRef<[u8]>>)
     }
     (!value.is_empty()).then(|| Identity::new(kind, value))
 }
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::http::PeerAddress;
+
+    /// A request: header lines, parameters, and what is among its extensions.
+    #[derive(Default)]
+    struct Request {
+        headers: HeaderMap,
+        extensions: Extensions,
+        params: Vec<(&'static str, &'static str)>,
+    }
+
+    impl Request {
+        fn header(mut self, name: &'static str, value: &[u8]) -> Self {
+            self.headers.append(name, HeaderValue::from_bytes(value).unwrap());
+            self
+        }
+
+        fn param(mut self, name: &'static str, value: &'static str) -> Self {
+            self.params.push((name, value));
+            self
+        }
+
+        fn with(mut self, extension: impl Clone + Send + Sync + 'static) -> Self {
+            self.extensions.insert(extension);
+            self
+        }
+
+        fn by(&self, step: &impl Identify) -> Option<Identity> {
+            let param = |name: &str| {
+                self.params.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned())
+            };
+            step.identify(&Sender::new(&self.headers, &self.extensions, &param))
+        }
+    }
+
+    fn authorization(lines: &[&[u8]]) -> Option<Identity> {
+        let request = Request::default();
+        lines.iter().fold(request, |request, line| request.header("authorization", line)).by(&Authorization)
+    }
+
+    fn session(lines: &[&str]) -> Option<Identity> {
+        let step = SessionCookie::named(["sid", "other"]);
+        let request = Request::default();
+        lines.iter().fold(request, |request, line| request.header("cookie", line.as_bytes())).by(&step)
+    }
+
+    /// Proves: D3
+    #[test]
+    fn the_first_step_that_knows_decides_in_the_usual_order() {
+        let chain = IdentityChain::default();
+        let mut request = Request::default();
+        assert_eq!(request.by(&chain), None);
+        let mut seen = Vec::new();
+        for add in [
+            |r: Request| r.with(PeerAddress("192.0.2.1:80".parse().unwrap())),
+            |r: Request| r.header("cookie", b"theme=dark; JSESSIONID=one"),
+            |r: Request| r.param("userId", "42"),
+            |r: Request| r.header("authorization", b"Bearer secret"),
+            |r: Request| r.with(VerifiedUser("42".to_owned())),
+        ] {
+            request = add(request);
+            seen.push(request.by(&chain).unwrap());
+        }
+        let kinds: Vec<_> = seen.iter().map(Identity::kind).collect();
+        assert_eq!(kinds, ["address", "session", "param", "token", "user"]);
+        assert_eq!(seen[4], Identity::user("42"));
+        assert_ne!(seen[2], seen[4]); // who only says that he is user 42 is not user 42
+        assert!(chain.needs_params());
+    }
+
+    /// Proves: D3
+    #[test]
+    fn steps_can_be_added_in_front_behind_and_as_closures() {
+        let device =
+            |sender: &Sender<'_>| Some(Identity::new("device", sender.headers().get("x-device")?.as_bytes()));
+        let request = Request::default().with(VerifiedUser("42".to_owned()));
+        let chain = IdentityChain::default().first(device);
+        assert_eq!(request.by(&chain).unwrap().kind(), "user");
+        let request = request.header("x-device", b"\xff\x80");
+        assert_eq!(request.by(&chain), Some(Identity::new("device", b"\xff\x80")));
+        assert_eq!(request.by(&IdentityChain::default().then(device)).unwrap().kind(), "user");
+        let inner = IdentityChain::new().then(device);
+        assert!(!inner.needs_params());
+        let outer = inner.clone().then(UserParam::named(["uid", "userId"]));
+        assert!(IdentityChain::new().then(outer).needs_params());
+        assert_eq!(format!("{inner:?}"), "IdentityChain(1 steps)");
+    }
+
+    #[test]
+    fn nothing_is_nobody() {
+        let request = Request::default()
+            .with(VerifiedUser(String::new()))
+            .header("authorization", b" ")
+            .header("authorization", b"")
+            .param("userId", "")
+            .header("cookie", b"sid=; session=\"\"; =nameless; flag; ;;;");
+        assert_eq!(request.by(&IdentityChain::default()), None);
+    }
+
+    #[test]
+    fn a_token_is_its_bytes_but_for_the_case_of_its_scheme() {
+        let one = authorization(&[b"Bearer AbC"]);
+        assert_eq!(one, authorization(&[b"  bEARER   AbC "]));
+        assert_ne!(one, authorization(&[b"Bearer abc"]));
+        assert_ne!(one, authorization(&[b"Basic AbC"]));
+        assert_ne!(authorization(&[b"AbC"]), authorization(&[b"abc"])); // a token without a scheme
+        let (binary, other) = (authorization(&[b"Bearer \xff\xfe"]), authorization(&[b"Bearer \xff\xfd"]));
+        assert!(binary.is_some());
+        assert_ne!(binary, other);
+        // Several lines count as several.
+        assert_ne!(authorization(&[b"a b", b"c d"]), authorization(&[b"c d", b"a b"]));
+        assert_ne!(authorization(&[b"ab", b"c"]), authorization(&[b"a", b"bc"]));
+        assert_ne!(authorization(&[b"ab", b"c"]), authorization(&[b"abc"]));
+        let long = vec![b'x'; 10_000];
+        let mut longer = long.clone();
+        longer.push(b'x');
+        assert_ne!(authorization(&[&long]), authorization(&[&longer]));
+        assert_eq!(format!("{:?}", one.unwrap()), "Identity(token)");
+    }
+
+    #[test]
+    fn cookies_are_read_as_they_are_sent() {
+        let one = session(&["sid=a1"]);
+        assert_eq!(one.as_ref().unwrap().kind(), "session");
+        for same in [
+            &["theme=dark; sid=a1"] as &[&str],
+            &["theme=dark", "sid=a1"],
+            &["sid=\"a1\""],
+            &["  sid = a1 ;x=y"],
+            &["other=zz; sid=a1"],
+            &["sid=a1; SID=b; xsid=c; sid2=d"],
+            &["sid=; sid=a1"],
+        ] {
+            assert_eq!(session(same), one, "{same:?}");
+        }
+        for different in [
+            &["sid=a2"] as &[&str],
+            &["other=a1"],
+            &["sid=A1"],
+            &["sid=\"a1"],
+            &["sid=a=1"],
+            &["sid=a1; sid=a2"],
+            &["sid=a2", "sid=a1"],
+        ] {
+            assert!(session(different).is_some(), "{different:?}");
+            assert_ne!(session(different), one, "{different:?}");
+        }
+        assert_ne!(session(&["sid=a1; sid=a2"]), session(&["sid=a2; sid=a1"]));
+        let request = Request::default().header("cookie", b"sid=\xff\xfe; sid=\x80");
+        assert!(request.by(&SessionCookie::default()).is_some());
+        let request = Request::default().header("cookie", &b"a=b;".repeat(2_500)).header("cookie", b"sid=a1");
+        assert_eq!(request.by(&SessionCookie::named(["sid"])), one);
+    }
+
+    #[test]
+    fn a_sender_shows_nothing() {
+        let request = Request::default().header("authorization", b"Bearer secret");
+        let sender = Sender::new(&request.headers, &request.extensions, &|_| None);
+        assert_eq!(format!("{sender:?}"), "Sender { .. }");
+    }
+}
