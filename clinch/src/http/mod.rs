@@ -3,8 +3,14 @@
 mod address;
 mod forwarded;
 mod identity;
+mod refusal;
+mod refuse;
+mod statuses;
 
 pub use self::address::{ClientAddress, ForwardedHeader, PeerAddress, TrustedProxies};
 pub use self::identity::{
     Authorization, Identify, IdentityChain, Sender, SessionCookie, UserParam, Verified, VerifiedUser,
 };
+pub use self::refusal::{Refusal, RefusalKind};
+pub use self::refuse::{ProblemJson, Refuse};
+pub use self::statuses::Statuses;
