@@ -5,6 +5,7 @@ mod forwarded;
 mod identity;
 mod refusal;
 mod refuse;
+mod route;
 mod statuses;
 
 pub use self::address::{ClientAddress, ForwardedHeader, PeerAddress, TrustedProxies};
