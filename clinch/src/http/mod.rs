@@ -2,6 +2,7 @@
 
 mod address;
 mod forwarded;
+mod idempotency_key;
 mod identity;
 mod refusal;
 mod refuse;
