@@ -18,6 +18,7 @@ mod identity;
 mod layer;
 mod look;
 mod refusal;
+mod refuse;
 mod response_body;
 mod route;
 mod served;
@@ -37,7 +38,8 @@ pub use self::identity::{
 };
 pub use self::layer::{DuplicateLayer, GuardLayer, LimitLayer, LockLayer};
 pub use self::look::RouteTemplate;
-pub use self::refusal::{ProblemJson, Refusal, RefusalKind, Refuse};
+pub use self::refusal::{Refusal, RefusalKind};
+pub use self::refuse::{ProblemJson, Refuse};
 pub use self::response_body::ResponseBody;
 pub use self::served::{WebLayer, WebService};
 pub use self::service::GuardService;

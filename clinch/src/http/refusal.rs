@@ -284,49 +284,6 @@ struct Problem<'a> {
     in_progress: Option<bool>,
 }
 
-/// How a refusal becomes a response. Every `Fn(&Refusal) -> Response<Bytes>` is one.
-///
-/// ```
-/// use clinch::http::{Refusal, RefusalKind, Refuse};
-///
-/// let plain = |refusal: &Refusal| {
-///     let mut response = http::Response::new(refusal.message.clone().into());
-///     *response.status_mut() = refusal.status;
-///     response
-/// };
-/// assert_eq!(plain.refuse(&Refusal::new(RefusalKind::Locked)).status(), 409);
-/// ```
-pub trait Refuse: Send + Sync + 'static {
-    /// The response to a request that is refused.
-    fn refuse(&self, refusal: &Refusal) -> Response<Bytes>;
-}
-
-impl<F> Refuse for F
-where
-    F: Fn(&Refusal) -> Response<Bytes> + Send + Sync + 'static,
-{
-    fn refuse(&self, refusal: &Refusal) -> Response<Bytes> {
-        self(refusal)
-    }
-}
-
-/// Refuses as [`Refusal::to_response`] does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ProblemJson;
-
-impl Refuse for ProblemJson {
-    fn refuse(&self, refusal: &Refusal) -> Response<Bytes> {
-        refusal.to_response()
-    }
-}
-
-#[cfg(feature = "axum")]
-impl axum::response::IntoResponse for Refusal {
-    fn into_response(self) -> axum::response::Response {
-        self.to_response().map(axum::body::Body::from)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -350,8 +307,7 @@ mod tests {
     }
 
     fn denied(cause: DeniedBy, retry_after: Option<Duration>) -> Error {
-        let on = ClaimKey::new(key());
-        let token = Token::from_bytes(SECRET.as_bytes());
+        let (on, token) = (ClaimKey::lock(key()), Token::from_text(SECRET));
         Error::denied(Denied {
             key: key(),
             cause,
@@ -437,7 +393,7 @@ mod tests {
             let response = Refusal::of(&denied(cause, retry_after)).to_response();
             assert_eq!(response.status(), status, "{cause:?}");
             let told = response.headers().get("retry-after");
-            assert_eq!(told.map(HeaderValue::as_bytes), left.and(retry_after).map(|_| b"2".as_slice()));
+            assert_eq!(told.map(HeaderValue::as_bytes), retry_after.map(|_| b"2".as_slice()));
             assert_eq!(body(&response).get("remainingTime").is_some(), retry_after.is_some());
             assert_eq!(body(&response).get("inProgress"), None);
         }
@@ -445,9 +401,9 @@ mod tests {
 
     #[test]
     fn no_refusal_tells_a_secret() {
-        let template = KeyTemplate::new(format!("{SECRET}:{{id}}")).unwrap();
-        let missing = template.fill([("x", "1"); 0]).unwrap_err();
-        let unknown = template.fill([("id", "1"), (SECRET, "2")]).unwrap_err();
+        let template = KeyTemplate::new(&format!("{SECRET}:{{id}}")).unwrap();
+        let missing = template.key(&[]).unwrap_err();
+        let unknown = template.key(&[("id", &1), (SECRET, &2)]).unwrap_err();
         for (error, status) in [
             (duplicate("no", Duration::from_secs(1), true), 429),
             (denied(DeniedBy::Lock, None), 409),
@@ -490,33 +446,5 @@ mod tests {
         assert_eq!(body(&response)["message"], evil);
         assert_eq!(response.headers().len(), 2);
         assert!(!response.body().iter().any(u8::is_ascii_control));
-    }
-
-    #[test]
-    fn refusals_can_be_written_otherwise() {
-        let refusal = Refusal::new(RefusalKind::Limited).retry_after(Duration::from_secs(2));
-        let ways: [Box<dyn Refuse>; 2] = [
-            Box::new(ProblemJson),
-            Box::new(|refusal: &Refusal| Response::new(Bytes::from(format!("{:?}", refusal.kind)))),
-        ];
-        assert_eq!(ways[0].refuse(&refusal).headers()["retry-after"], "2");
-        assert_eq!(ways[1].refuse(&refusal).body(), "Limited");
-    }
-
-    /// Proves: L10
-    #[cfg(feature = "axum")]
-    #[tokio::test]
-    async fn a_handler_may_return_the_error() {
-        use axum::response::IntoResponse;
-        use http_body_util::BodyExt;
-
-        let handler =
-            || -> Result<&'static str, Error> { Err(denied(DeniedBy::Lock, Some(Duration::from_secs(3)))) };
-        let response = handler().into_response();
-        assert_eq!(response.status(), 409);
-        assert_eq!(response.headers()["retry-after"], "3");
-        assert_eq!(response.headers()["content-type"], "application/problem+json");
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["remainingTime"], 3_000);
     }
 }

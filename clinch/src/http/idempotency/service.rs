@@ -21,6 +21,7 @@ use super::super::{Refusal, RefusalKind};
 use super::stored::{Stored, kept};
 use crate::error::{Denied, Error};
 use crate::key::Key;
+use crate::lease::Holder;
 use crate::manager::{LockOptions, Outcome, Remains, Stay};
 use crate::submit::{Admission, Disconnect, Ending, Event, IdempotencyPolicy, InFlight, compose};
 
@@ -274,7 +275,7 @@ impl Once {
 
 /// Whether the key is held for another request.
 fn is_other(denied: &Denied, fingerprint: &str) -> bool {
-    let label = denied.holder.as_ref().and_then(|holder| holder.owner()).and_then(|owner| owner.label);
+    let label = denied.holder.as_ref().and_then(Holder::owner).and_then(|owner| owner.label);
     label.is_some_and(|label| label != fingerprint)
 }
 
