@@ -1,6 +1,6 @@
 //! Guards over real HTTP, on memory and on Redis.
 #![cfg(feature = "axum")]
-#![expect(missing_docs, clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, reason = "tests")]
 
 mod common;
 mod seeds;
