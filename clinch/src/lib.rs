@@ -59,6 +59,8 @@ pub mod stores;
 #[cfg(feature = "submit")]
 pub mod submit;
 
+#[cfg(feature = "macros")]
+pub use clinch_macros::{limit, lock, prevent_duplicate};
 pub use error::{Denied, DeniedBy, Error};
 pub use key::{IntoKey, Key, KeyError, KeyTemplate, TemplateError};
 pub use lease::{Fence, Holder, Owner, Record, Token};

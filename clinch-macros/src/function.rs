@@ -1,0 +1,152 @@
+//! The function under an attribute.
+//!
+//! Only its signature is parsed: the body passes through as it is written, so that what rustc says about it is about
+//! the user's own tokens.
+
+use proc_macro2::{Group, Span, TokenStream};
+use syn::ext::IdentExt as _;
+use syn::parse::{Parse, ParseStream};
+use syn::visit::Visit;
+use syn::{
+    Attribute, Error, Expr, FnArg, Ident, PatIdent, Result, ReturnType, Signature, Token, Type, Visibility,
+    braced,
+};
+
+use crate::parse::Errors;
+
+pub(crate) struct Function {
+    /// Those before it.
+    pub(crate) attrs: Vec<Attribute>,
+    pub(crate) vis: Visibility,
+    pub(crate) sig: Signature,
+    /// Those at the beginning of its body.
+    pub(crate) inner_attrs: Vec<Attribute>,
+    pub(crate) body: Group,
+}
+
+impl Parse for Function {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let attrs = input.call(Attribute::parse_outer)?;
+        let vis = input.parse()?;
+        let may_be_fn = input.peek(Token![fn])
+            || input.peek(Token![async])
+            || input.peek(Token![const])
+            || input.peek(Token![unsafe])
+            || input.peek(Token![extern]);
+        if !may_be_fn {
+            return Err(input.error("accepted is an `async fn`"));
+        }
+        let sig: Signature = input.parse()?;
+        if input.peek(Token![;]) {
+            return Err(input.error("accepted is an `async fn` with a body"));
+        }
+        let content;
+        let brace = braced!(content in input);
+        let inner_attrs = content.call(Attribute::parse_inner)?;
+        let mut body = Group::new(proc_macro2::Delimiter::Brace, content.parse::<TokenStream>()?);
+        body.set_span(brace.span.join());
+        Ok(Self { attrs, vis, sig, inner_attrs, body })
+    }
+}
+
+impl Function {
+    /// Whether it can be guarded at all: it waits, so it is async; it may be refused, so it returns a `Result`.
+    pub(crate) fn check(&self) -> Result<()> {
+        let mut errors = Errors::default();
+        if self.sig.asyncness.is_none() {
+            let accepted = "accepted is an `async fn`: the guard has to wait for its engine";
+            errors.push(Error::new_spanned(self.sig.fn_token, accepted));
+        }
+        errors.include(self.returns());
+        errors.finish()
+    }
+
+    /// What it returns, unless that cannot be a `Result`. An alias may be one; rustc knows.
+    pub(crate) fn returns(&self) -> Result<&Type> {
+        const ACCEPTED: &str =
+            "a refusal is returned as an error: accepted is `Result<_, E>` where `E: From<clinch::Error>`";
+        match &self.sig.output {
+            ReturnType::Default => Err(Error::new(self.sig.ident.span(), ACCEPTED)),
+            ReturnType::Type(_, returned) if can_be_result(returned) => Ok(returned),
+            ReturnType::Type(_, returned) => Err(Error::new_spanned(returned, ACCEPTED)),
+        }
+    }
+
+    /// The names that its parameters bind, `self` among them.
+    pub(crate) fn bindings(&self) -> Vec<Binding> {
+        let mut names = Names(Vec::new());
+        for input in &self.sig.inputs {
+            match input {
+                FnArg::Receiver(receiver) => names.add(&Ident::new("self", receiver.self_token.span)),
+                FnArg::Typed(typed) => names.visit_pat(&typed.pat),
+            }
+        }
+        names.0
+    }
+
+    pub(crate) fn is_method(&self) -> bool {
+        self.sig.receiver().is_some()
+    }
+}
+
+fn can_be_result(returned: &Type) -> bool {
+    const NEVER: [&str; 19] = [
+        "Option", "Vec", "Box", "String", "bool", "char", "i8", "i16", "i32", "i64", "i128", "isize", "u8",
+        "u16", "u32", "u64", "u128", "usize", "f64",
+    ];
+    match returned {
+        Type::Group(group) => can_be_result(&group.elem),
+        Type::Paren(paren) => can_be_result(&paren.elem),
+        Type::Path(path) => {
+            path.path.segments.last().is_some_and(|last| NEVER.iter().all(|never| last.ident != never))
+        }
+        Type::Macro(_) => true,
+        _ => false,
+    }
+}
+
+/// A name that the function's parameters bind.
+pub(crate) struct Binding(Ident);
+
+impl Binding {
+    /// As it stands in a template: without `r#`.
+    pub(crate) fn name(&self) -> String {
+        self.0.unraw().to_string()
+    }
+
+    pub(crate) fn is_self(&self) -> bool {
+        self.0 == "self"
+    }
+
+    pub(crate) fn ident(&self) -> &Ident {
+        &self.0
+    }
+
+    /// The same variable, for which rustc's messages point at `span`.
+    pub(crate) fn ident_at(&self, span: Span) -> Ident {
+        let mut ident = self.0.clone();
+        ident.set_span(span.resolved_at(ident.span()));
+        ident
+    }
+}
+
+struct Names(Vec<Binding>);
+
+impl Names {
+    /// Once, however often: each side of `A(x) | B(x)` binds it.
+    fn add(&mut self, ident: &Ident) {
+        if self.0.iter().all(|known| known.0 != *ident) {
+            self.0.push(Binding(ident.clone()));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Names {
+    fn visit_pat_ident(&mut self, pat: &'ast PatIdent) {
+        self.add(&pat.ident);
+        syn::visit::visit_pat_ident(self, pat);
+    }
+
+    /// An expression in a pattern binds nothing.
+    fn visit_expr(&mut self, _: &'ast Expr) {}
+}

@@ -1,0 +1,6 @@
+//! A guard around no function.
+
+#[clinch::lock(key = "order")]
+struct Order;
+
+fn main() {}
