@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, COOKIE};
 use http::{Extensions, HeaderMap};
 
-use super::address::{self, ClientAddress};
+use super::address::{self, ClientAddress, TrustedProxies};
 use crate::submit::Identity;
 
 /// What a step of the chain may look at.
@@ -117,6 +117,20 @@ impl IdentityChain {
         Self { steps: Vec::new() }
     }
 
+    /// The usual steps, for a service behind these proxies: the last step believes what they say of the client's address.
+    pub fn behind(proxies: TrustedProxies) -> Self {
+        Self::usual(ClientAddress::behind(proxies))
+    }
+
+    fn usual(address: ClientAddress) -> Self {
+        Self::new()
+            .then(Verified)
+            .then(Authorization)
+            .then(UserParam::default())
+            .then(SessionCookie::default())
+            .then(address)
+    }
+
     /// Adds a step after all others.
     pub fn then(mut self, step: impl Identify) -> Self {
         self.steps.push(Arc::new(step));
@@ -132,12 +146,7 @@ impl IdentityChain {
 
 impl Default for IdentityChain {
     fn default() -> Self {
-        Self::new()
-            .then(Verified)
-            .then(Authorization)
-            .then(UserParam::default())
-            .then(SessionCookie::default())
-            .then(ClientAddress::new())
+        Self::usual(ClientAddress::new())
     }
 }
 
