@@ -43,6 +43,8 @@ enum Args {
     Simulate(commands::simulate::Args),
     /// Fences in great numbers on the simulated engine, while it restarts and forgets.
     Fences(commands::fences::Args),
+    /// Sends submissions to the example shop at a steady rate, a tenth of them duplicates.
+    Load(commands::load::Args),
     /// Runs a command with a Redis server of its own, whose address it finds in `CLINCH_STORE`.
     WithRedis(commands::with_redis::Args),
     /// The other process of `handover`.
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Args::Simulate(args) => commands::simulate::run(&args),
         Args::Fences(args) => commands::fences::run(&args),
         Args::WithRedis(args) => commands::with_redis::run(&args),
+        Args::Load(args) => on_a_runtime(commands::load::run(&args)),
         Args::Handover(args) => on_a_runtime(commands::handover::run(&args)),
         Args::Counter(args) => commands::counter::run(&args),
         Args::Cycles(args) => on_a_runtime(commands::cycles::run(&args)),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clinch::key::Key;
-use clinch::lease::{Attempt, Claim, Fence, Patience, Token};
+use clinch::lease::{Attempt, Claim, Fence, Patience, Record, Token};
 use clinch::store::{Denial, Renewal, Store, Verdict};
 use clinch::{LockManager, Sources};
 use clinch_testkit::history::{Call, FaultKind};
@@ -259,4 +259,29 @@ fn a_stopped_process_does_not_run_though_time_passes() {
         assert_eq!(task.await.unwrap(), opens);
     })
     .unwrap();
+}
+
+/// Whatever becomes of a completion on its way, the record is the one that arrived first, and the work is done once.
+#[test]
+fn a_completion_that_is_lost_or_comes_twice_leaves_one_record() {
+    for fault in [FaultKind::LostReply, FaultKind::LostRequest, FaultKind::Duplicate, FaultKind::Late] {
+        in_a_world(async |sim, [a, b, _]| {
+            let lease = one(Claim::idempotent(key("k"), LONG));
+            granted(&a, &lease).await;
+            sim.order(Call::Complete, fault);
+            let first = a.complete(&lease, &Record::new("first"), Some(SHORT)).await;
+            assert_eq!(first.is_ok(), fault == FaultKind::Duplicate, "{fault:?}: {first:?}");
+            // A late one arrives before what follows it on its connection.
+            sleep(SHORT / 2).await;
+            let again = a.complete(&lease, &Record::new("again"), Some(SHORT)).await.unwrap();
+            assert!(again.held && again.conclusive, "{fault:?}: {again:?}");
+            let left = if fault == FaultKind::LostRequest { "again" } else { "first" };
+            let denial = denied(&b, &one(lease.claims()[0].clone())).await;
+            assert_eq!(denial.done.unwrap().as_bytes(), left.as_bytes(), "{fault:?}");
+            assert!(denial.holder.is_none());
+            assert!(sim.live().is_empty(), "{fault:?}: nobody holds it");
+            sleep(SHORT).await;
+            granted(&b, &one(lease.claims()[0].clone())).await;
+        });
+    }
 }

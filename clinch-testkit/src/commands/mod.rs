@@ -8,6 +8,7 @@ pub(crate) mod fair;
 pub(crate) mod fences;
 pub(crate) mod handover;
 mod kid;
+pub(crate) mod load;
 pub(crate) mod permits;
 pub(crate) mod queue;
 pub(crate) mod renewals;

@@ -251,6 +251,8 @@ pub enum Role {
     Writer,
     /// Waits in the queue.
     Queued,
+    /// Holds nothing any more: its work is done, and what it left behind keeps others out.
+    Done,
 }
 
 impl Role {
@@ -368,6 +370,8 @@ pub enum Call {
     Renew,
     /// `release`.
     Release,
+    /// `complete`.
+    Complete,
     /// `revoke`.
     Revoke,
     /// `inspect`, `list`, `ping`: changes nothing.
@@ -384,7 +388,7 @@ pub enum Answer {
     Yes,
     /// Denied, lost, or not revoked.
     No,
-    /// The answer to a release.
+    /// The answer to a release, or to a completion.
     Release {
         /// Whether it was held.
         held: bool,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clinch::lease::{Attempt, ClaimKey, Fence, Holder, Token};
+use clinch::lease::{Attempt, ClaimKey, Fence, Holder, Record, Token};
 use clinch::store::{
     Capabilities, Cursor, Effect, Page, Release, Renewal, Revocations, Store, StoreError, StoreFuture,
     Verdict, Wakeups,
@@ -93,6 +93,10 @@ const fn yes(yes: bool) -> Answer {
     if yes { Answer::Yes } else { Answer::No }
 }
 
+const fn ended(release: &Release) -> Answer {
+    Answer::Release { held: release.held, conclusive: release.conclusive }
+}
+
 impl Store for Observed {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
@@ -114,10 +118,16 @@ impl Store for Observed {
     }
 
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
-        self.watch(Call::Release, lease.token(), self.inner.release(lease), |release| Answer::Release {
-            held: release.held,
-            conclusive: release.conclusive,
-        })
+        self.watch(Call::Release, lease.token(), self.inner.release(lease), ended)
+    }
+
+    fn complete<'a>(
+        &'a self,
+        lease: &'a Attempt,
+        record: &'a Record,
+        ttl: Option<Duration>,
+    ) -> StoreFuture<'a, Release> {
+        self.watch(Call::Complete, lease.token(), self.inner.complete(lease, record, ttl), ended)
     }
 
     fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {

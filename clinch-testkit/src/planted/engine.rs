@@ -186,7 +186,8 @@ impl Rules for Flawed {
             Mode::Permit { .. } => Role::Permit,
             _ => Role::Exclusive,
         };
-        table.put(claim.on(), Place { token: token.clone(), role, mode, expires, fence, confirm });
+        table
+            .put(claim.on(), Place { token: token.clone(), role, mode, expires, fence, confirm, done: None });
         fence
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clinch::lease::{Attempt, ClaimKey, Holder, Mode, Token};
+use clinch::lease::{Attempt, ClaimKey, Holder, Mode, Record, Token};
 use clinch::store::{
     Capabilities, Cursor, Denial, Effect, ErrorKind, Notice, Page, Release, Renewal, Revocations, Store,
     StoreError, StoreFuture, Verdict, Wakeups,
@@ -211,6 +211,20 @@ impl Store for Planted {
 
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
         Box::pin(self.broken_release(lease))
+    }
+
+    fn complete<'a>(
+        &'a self,
+        lease: &'a Attempt,
+        record: &'a Record,
+        ttl: Option<Duration>,
+    ) -> StoreFuture<'a, Release> {
+        Box::pin(async move {
+            match self.instead_of(lease) {
+                Some(other) => self.inner.complete(&other, record, ttl).await,
+                None => self.inner.complete(lease, record, ttl).await,
+            }
+        })
     }
 
     fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {

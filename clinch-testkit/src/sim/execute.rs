@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clinch::lease::{Claim, ClaimKey, Fence, Mode, Token};
+use clinch::lease::{Claim, ClaimKey, Fence, Mode, Record, Token};
 use clinch::store::{Notice, Revocation};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -18,6 +18,7 @@ pub(super) enum Request {
     Acquire(Asked),
     Renew(Asked),
     Release(Asked),
+    Complete { asked: Asked, record: Record, ttl: Option<Duration> },
     Revoke { on: ClaimKey, token: Token },
     Inspect { on: ClaimKey },
     List,
@@ -49,6 +50,7 @@ impl Request {
             Self::Acquire(_) => Call::Acquire,
             Self::Renew(_) => Call::Renew,
             Self::Release(_) => Call::Release,
+            Self::Complete { .. } => Call::Complete,
             Self::Revoke { .. } => Call::Revoke,
             Self::Inspect { .. } | Self::List | Self::Ping => Call::Look,
         }
@@ -57,7 +59,10 @@ impl Request {
     /// In whose name it changes something.
     pub(super) const fn token(&self) -> Option<&Token> {
         match self {
-            Self::Acquire(asked) | Self::Renew(asked) | Self::Release(asked) => Some(&asked.token),
+            Self::Acquire(asked)
+            | Self::Renew(asked)
+            | Self::Release(asked)
+            | Self::Complete { asked, .. } => Some(&asked.token),
             Self::Revoke { token, .. } => Some(token),
             Self::Inspect { .. } | Self::List | Self::Ping => None,
         }
@@ -65,8 +70,20 @@ impl Request {
 
     const fn asked(&self) -> Option<&Asked> {
         match self {
-            Self::Acquire(asked) | Self::Renew(asked) | Self::Release(asked) => Some(asked),
+            Self::Acquire(asked)
+            | Self::Renew(asked)
+            | Self::Release(asked)
+            | Self::Complete { asked, .. } => Some(asked),
             _ => None,
+        }
+    }
+
+    /// The time it asks for on a claim; none if it asks for no time.
+    fn time(&self, claim: &Claim) -> Duration {
+        match self {
+            Self::Release(_) => Duration::ZERO,
+            Self::Complete { ttl, .. } => ttl.unwrap_or_default(),
+            _ => claim.ttl(),
         }
     }
 
@@ -81,7 +98,7 @@ impl Request {
                     Some(Mode::Permit { of }) => of.get(),
                     _ => 1,
                 },
-                ttl: claim.filter(|_| self.call() != Call::Release).map_or(Duration::ZERO, Claim::ttl),
+                ttl: claim.map_or(Duration::ZERO, |claim| self.time(claim)),
                 floor: claim.and_then(floor).map(Fence::get),
                 before: look(on),
                 after: Vec::new(),
@@ -89,7 +106,10 @@ impl Request {
             (on.clone(), touched)
         };
         match self {
-            Self::Acquire(asked) | Self::Renew(asked) | Self::Release(asked) => {
+            Self::Acquire(asked)
+            | Self::Renew(asked)
+            | Self::Release(asked)
+            | Self::Complete { asked, .. } => {
                 asked.claims.iter().map(|claim| one(claim.on(), Some(claim))).collect()
             }
             Self::Revoke { on, .. } => vec![one(on, None)],
@@ -155,6 +175,9 @@ impl World {
             },
             Request::Renew(asked) => yes(rules.renew(table, asked, now)),
             Request::Release(asked) => Reply::Released { held: rules.release(table, asked, now), woken: 0 },
+            Request::Complete { asked, record, ttl } => {
+                Reply::Released { held: rules.complete(table, asked, record, *ttl, now), woken: 0 }
+            }
             Request::Revoke { on, token } => yes(rules.revoke(table, on, token, now)),
             Request::Inspect { .. } | Request::List | Request::Ping => Reply::Yes,
         }
@@ -194,7 +217,7 @@ impl World {
             .iter()
             .find(|after| after.role == Role::Heir && !touched.before.contains(after))
             .map(|heir| heir.token.clone());
-        let gives = matches!(request.call(), Call::Release | Call::Revoke);
+        let gives = matches!(request.call(), Call::Release | Call::Complete | Call::Revoke);
         let gone = touched.before.iter().any(|before| before.role != Role::Queued && !there(before));
         match heir {
             Some(heir) => self.wake(|listener| {

@@ -49,7 +49,7 @@ pub use self::store::SimStore;
 
 use self::execute::{Reply, Request};
 use self::network::Connection;
-use crate::history::{Call, Event, FaultKind, Header, History, Placed, Recorder, Tag};
+use crate::history::{Call, Event, FaultKind, Header, History, Placed, Recorder, Role, Tag};
 
 /// The time limit of every call.
 pub const CALL_LIMIT: Duration = Duration::from_secs(1);
@@ -206,11 +206,12 @@ impl Sim {
         self.world.recorder.record(Event::Stopped { client, until });
     }
 
-    /// Who holds what in the engine at this instant, or waits for it.
+    /// Who holds what in the engine at this instant, or waits for it. What is done is nobody's.
     pub fn live(&self) -> Vec<(String, Tag)> {
         let state = self.world.state();
         let now = self.world.engine_now(&state);
-        let live = state.table.iter().filter(|(_, place)| self.world.rules.is_live(place, now));
+        let there = |place: &Place| place.role != Role::Done && self.world.rules.is_live(place, now);
+        let live = state.table.iter().filter(|(_, place)| there(place));
         live.map(|(on, place)| (on.to_string(), Tag::from(&place.token))).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use clinch::lease::{Attempt, Claim, ClaimKey, Holder, Mode, Patience, Space, Token};
+use clinch::lease::{Attempt, Claim, ClaimKey, Holder, Mode, Patience, Record, Space, Token};
 use clinch::store::{
     Capabilities, Cursor, Denial, ErrorKind, Grant, Page, Release, Renewal, Revocations, Store, StoreError,
     StoreFuture, Verdict, Wakeups,
@@ -173,6 +173,25 @@ impl SimStore {
     }
 }
 
+impl SimStore {
+    /// Carries out a release or a completion.
+    async fn end(&self, lease: &Attempt, request: &Request) -> Result<Release, StoreError> {
+        let routes = lease.route().unanswered::<Connection>();
+        let (over, mut conclusive) = match routes.as_slice() {
+            [] => (None, true),
+            [(route, _)] if route.is_open() => (Some(route.clone()), true),
+            _ => (None, false),
+        };
+        let (reply, _) = self.call(request, None, over.clone()).await?;
+        // It may have gone over another one after all: sent again, after the first was cut.
+        conclusive &= over.is_none_or(|over| over.is_open());
+        match reply {
+            Reply::Released { held, woken } => Ok(Release { held, conclusive, woken: Some(woken) }),
+            _ => Err(nonsense()),
+        }
+    }
+}
+
 /// What goes out of an attempt, if the engine can serve it.
 fn asked(attempt: &Attempt) -> Result<Asked, StoreError> {
     let fenced = |claim: &Claim| claim.fence_floor().is_some() && claim.mode() != Mode::Exclusive;
@@ -209,6 +228,7 @@ impl Store for SimStore {
         mine.several = true;
         mine.fences = true;
         mine.fair = true;
+        mine.records = true;
         mine.wakeups = true;
         mine.list = true;
         mine
@@ -223,8 +243,10 @@ impl Store for SimStore {
                 Reply::Denied { refusal, left } => {
                     let claim = refusal.claim;
                     let on = attempt.claims().get(claim).ok_or_else(nonsense)?.on();
-                    let holder = refusal.holder.map(|place| holder(on, &place, left));
-                    Ok(Verdict::Denied(Denial { claim, holder, retry_after: Some(left), done: None }))
+                    let done = refusal.holder.as_ref().and_then(|place| place.done.clone());
+                    let holder = refusal.holder.filter(|_| done.is_none());
+                    let holder = holder.map(|place| self::holder(on, &place, left));
+                    Ok(Verdict::Denied(Denial { claim, holder, retry_after: Some(left), done }))
                 }
                 _ => Err(nonsense()),
             }
@@ -239,21 +261,22 @@ impl Store for SimStore {
     }
 
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
+        Box::pin(async move { self.end(lease, &Request::Release(asked(lease)?)).await })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        lease: &'a Attempt,
+        record: &'a Record,
+        ttl: Option<Duration>,
+    ) -> StoreFuture<'a, Release> {
         Box::pin(async move {
-            let request = Request::Release(asked(lease)?);
-            let routes = lease.route().unanswered::<Connection>();
-            let (over, mut conclusive) = match routes.as_slice() {
-                [] => (None, true),
-                [(route, _)] if route.is_open() => (Some(route.clone()), true),
-                _ => (None, false),
-            };
-            let (reply, _) = self.call(&request, None, over.clone()).await?;
-            // It may have gone over another one after all: sent again, after the first was cut.
-            conclusive &= over.is_none_or(|over| over.is_open());
-            match reply {
-                Reply::Released { held, woken } => Ok(Release { held, conclusive, woken: Some(woken) }),
-                _ => Err(nonsense()),
+            if !matches!(lease.claims(), [claim] if claim.on().space.keeps_records()) {
+                let why = "records are for a single claim in a space that keeps them";
+                return Err(StoreError::not_applied(ErrorKind::Unsupported, why));
             }
+            let request = Request::Complete { asked: asked(lease)?, record: record.clone(), ttl };
+            self.end(lease, &request).await
         })
     }
 

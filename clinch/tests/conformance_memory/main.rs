@@ -8,6 +8,7 @@
 
 mod broken;
 mod faults;
+mod found;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use clinch::store::{Store, StoreError, StoreFuture};
 use clinch::stores::memory::MemoryStore;
 
 use self::broken::Broken;
-use self::faults::{FAULTS, Fault};
+use self::faults::Fault;
+use self::found::FAULTS;
 
 /// The memory engine: connections are clones. Every value in it is a token with an expiry, so it cannot be given one
 /// without, nor anything that is no lease.

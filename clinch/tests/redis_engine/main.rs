@@ -19,3 +19,4 @@ mod late;
 mod permits;
 mod queues;
 mod readers;
+mod records;

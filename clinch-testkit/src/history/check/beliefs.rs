@@ -137,7 +137,7 @@ impl Checker<'_> {
                 }
                 Event::Port { token, call, .. } => {
                     asked.insert(token);
-                    if let (Call::Release, Some(guard)) = (call, guards.get_mut(token)) {
+                    if let (Call::Release | Call::Complete, Some(guard)) = (call, guards.get_mut(token)) {
                         guard.given_back = true;
                     }
                 }
@@ -168,7 +168,7 @@ struct Guards {
     client: usize,
     /// The guard that is there.
     open: Option<u64>,
-    /// Whether a release of it was answered.
+    /// Whether a release or a completion of it was answered.
     given_back: bool,
 }
 

@@ -208,7 +208,9 @@ impl Checker<'_> {
                     at(span.from) || there().any(|t| t.span.from > span.from && at(t.span.from))
                 }
                 _ => there().any(|t| {
-                    t.role.is_held() || t.role == Role::Heir || (wanted.fair && t.role == Role::Queued)
+                    t.role.is_held()
+                        || matches!(t.role, Role::Heir | Role::Done)
+                        || (wanted.fair && t.role == Role::Queued)
                 }),
             }
         })
@@ -232,7 +234,7 @@ impl Checker<'_> {
         for (at, event) in self.events() {
             match event {
                 Event::Port {
-                    call: Call::Release,
+                    call: Call::Release | Call::Complete,
                     token,
                     answer: Answer::Release { conclusive: true, .. },
                     ..

@@ -50,7 +50,7 @@ impl Checker<'_> {
             }
             if call == Call::Release
                 && step.touched.len() == 1
-                && touched.after.iter().any(|after| after.token == *token)
+                && touched.after.iter().any(|after| after.token == *token && after.role != Role::Done)
             {
                 found.push(violation(
                     Rule::Leftover,
@@ -193,7 +193,8 @@ impl Checker<'_> {
             let (done, whole) = match call {
                 Call::Acquire if new > 0 => (count(&|touched| held(&touched.after, step).is_some()), claims),
                 Call::Release => {
-                    (count(&|touched| !touched.after.iter().any(|after| after.token == *token)), claims)
+                    let there = |after: &Placed| after.token == *token && after.role != Role::Done;
+                    (count(&|touched| !touched.after.iter().any(there)), claims)
                 }
                 Call::Renew => {
                     let extended = |touched: &Touched| {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use clinch::lease::{Attempt, Claim, ClaimKey, Fence, Mode, Patience, Token};
+use clinch::lease::{Attempt, Claim, ClaimKey, Fence, Mode, Patience, Record, Token};
 
 use super::{EngineTime, Place, Table};
 use crate::history::Role;
@@ -64,8 +64,8 @@ impl Asked {
 pub struct Refusal {
     /// Which claim.
     pub claim: usize,
-    /// Who has it; nobody if it is only waited for.
-    pub holder: Option<Place>,
+    /// Who has it, or what is left of it; nothing if it is only waited for.
+    pub holder: Option<Box<Place>>,
     /// When that ends.
     pub until: EngineTime,
 }
@@ -96,11 +96,11 @@ pub fn acquire_by<R: Rules + ?Sized>(
         }
         if let Some((holder, until)) = rules.in_the_way(table, claim, &asked.token, now) {
             rules.turned_away(table, claim, asked, now);
-            return Err(Refusal { claim: index, holder, until });
+            return Err(Refusal { claim: index, holder: holder.map(Box::new), until });
         }
         if let Some(heir) = rules.passed_over(table, claim, asked, now) {
             rules.turned_away(table, claim, asked, now);
-            return Err(Refusal { claim: index, until: heir.expires, holder: Some(heir) });
+            return Err(Refusal { claim: index, until: heir.expires, holder: Some(Box::new(heir)) });
         }
     }
     let mut fences = Vec::new();
@@ -109,7 +109,7 @@ pub fn acquire_by<R: Rules + ?Sized>(
             Some(place) => rules.repeat(table, claim, place, now).map_err(|place| Refusal {
                 claim: index,
                 until: place.expires,
-                holder: Some(place),
+                holder: Some(Box::new(place)),
             })?,
             None => rules.grant(table, claim, &asked.token, now),
         });
@@ -143,8 +143,10 @@ pub trait Rules: fmt::Debug + Send + Sync {
         token: &Token,
         now: EngineTime,
     ) -> Option<(Option<Place>, EngineTime)> {
-        let others = || table.on(claim.on()).iter().filter(|p| p.token != *token && self.is_live(p, now));
-        let kept = |place: &&Place| place.role.is_held() || place.role == Role::Heir;
+        // What is done is done for the one who did it too.
+        let other = |place: &&Place| place.token != *token || place.role == Role::Done;
+        let others = || table.on(claim.on()).iter().filter(other).filter(|p| self.is_live(p, now));
+        let kept = |place: &&Place| place.role.is_held() || matches!(place.role, Role::Heir | Role::Done);
         let first = || others().filter(kept).min_by_key(|place| place.expires).cloned();
         let blocker = match claim.mode() {
             Mode::Shared => {
@@ -222,7 +224,7 @@ pub trait Rules: fmt::Debug + Send + Sync {
         }
         for (role, time, confirm) in remembered.into_iter().filter(|(_, time, _)| time.as_millis() > 0) {
             let (token, mode, expires) = (asked.token.clone(), claim.mode(), now.after(time));
-            table.put(claim.on(), Place { token, role, mode, expires, fence: None, confirm });
+            table.put(claim.on(), Place { token, role, mode, expires, fence: None, confirm, done: None });
         }
     }
 
@@ -231,8 +233,8 @@ pub trait Rules: fmt::Debug + Send + Sync {
         let fence = claim.fence_floor().map(|floor| self.fence(table, claim.on(), floor, now));
         self.settle_waiting(table, claim, token);
         let (mode, expires) = (claim.mode(), self.expiry(claim.ttl(), now));
-        let place =
-            Place { token: token.clone(), role: role(mode), mode, expires, fence, confirm: Duration::ZERO };
+        let (token, role, confirm) = (token.clone(), role(mode), Duration::ZERO);
+        let place = Place { token, role, mode, expires, fence, confirm, done: None };
         table.put(claim.on(), place);
         fence
     }
@@ -300,9 +302,38 @@ pub trait Rules: fmt::Debug + Send + Sync {
         held
     }
 
-    /// Takes away whatever this token has on the key of a claim.
+    /// Takes away whatever this token has on the key of a claim, but for what it left behind.
     fn give_back(&self, table: &mut Table, claim: &Claim, token: &Token) {
-        table.remove(claim.on(), |place| place.token == *token);
+        table.remove(claim.on(), |place| place.token == *token && place.role != Role::Done);
+    }
+
+    /// Leaves a record in the place of a lease, for so long or for what is left of the lease; says whether the lease was
+    /// there, or has left its record before.
+    fn complete(
+        &self,
+        table: &mut Table,
+        asked: &Asked,
+        record: &Record,
+        ttl: Option<Duration>,
+        now: EngineTime,
+    ) -> bool {
+        self.sweep(table, asked, now);
+        let mut held = true;
+        for claim in &asked.claims {
+            let before = |place: &Place| place.token == asked.token && place.role == Role::Done;
+            if table.on(claim.on()).iter().any(before) {
+                continue;
+            }
+            let Some(place) = self.mine(table, claim, &asked.token, now) else {
+                held = false;
+                continue;
+            };
+            self.give_back(table, claim, &asked.token);
+            let expires = ttl.map_or(place.expires, |ttl| now.after(ttl.max(Duration::from_millis(1))));
+            let done = Some(record.clone());
+            table.put(claim.on(), Place { role: Role::Done, expires, fence: None, done, ..place });
+        }
+        held
     }
 
     /// Keeps a free key for the first one in its queue.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use clinch::lease::{ClaimKey, Fence, Mode, Token};
+use clinch::lease::{ClaimKey, Fence, Mode, Record, Token};
 
 use super::EngineTime;
 use crate::history::Role;
 
-/// Something that lies on a key in somebody's name: a place that is held, or one that is kept or waited for.
+/// Something that lies on a key in somebody's name: a place that is held, one that is kept or waited for, or what is left
+/// of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// By whom.
@@ -23,6 +24,8 @@ pub struct Place {
     pub fence: Option<Fence>,
     /// In a queue: how long the key is kept for it when its turn comes.
     pub confirm: Duration,
+    /// What it left behind, if its work is done.
+    pub done: Option<Record>,
 }
 
 /// The engine's memory: what lies on each key, in the order in which it came. What has expired may still lie here;

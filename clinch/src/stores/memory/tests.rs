@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::key::Key;
-use crate::lease::{Claim, Fence, Mode, Patience};
+use crate::lease::{Claim, Fence, Mode, Patience, Record};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -33,6 +33,10 @@ fn reader(name: &str) -> Attempt {
 
 fn permit(name: &str) -> Attempt {
     Attempt::one(token(name), Claim::permit(key(), NonZeroU32::new(3).unwrap(), TTL))
+}
+
+fn window(name: &str, key: &str) -> Attempt {
+    Attempt::one(token(name), Claim::duplicate(Key::new(key).unwrap(), TTL))
 }
 
 fn waiting(name: &str) -> Attempt {
@@ -64,7 +68,7 @@ fn assert_empty(store: &MemoryStore) {
         .map(|shard| format!("{:?}", locked(shard)))
         .filter(|shard| *shard != format!("{:?}", shard::Shard::default()))
         .collect();
-    assert_eq!((store.len(), entries), (0, Vec::new()));
+    assert_eq!((store.len(), store.record_bytes(), entries), (0, 0, Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,6 +173,80 @@ async fn a_writer_without_room_for_its_note_is_denied_all_the_same() {
     granted(&store, &reader("r2")).await;
 }
 
+/// Whether a record of this many bytes was taken. One that was not leaves the lease as it is.
+async fn completed(store: &MemoryStore, lease: &Attempt, bytes: usize, ttl: Option<Duration>) -> bool {
+    granted(store, lease).await;
+    match store.complete(lease, &Record::new(vec![7; bytes]), ttl).await {
+        Ok(release) => {
+            assert!(release.held);
+            true
+        }
+        Err(error) => {
+            assert_eq!((error.kind(), error.effect()), (ErrorKind::Full, crate::store::Effect::NotApplied));
+            assert!(error.is_retryable());
+            let holders = store.inspect(lease.claims()[0].on()).await.unwrap();
+            assert_eq!(holders.iter().map(Holder::token).collect::<Vec<_>>(), [lease.token()]);
+            assert!(matches!(store.renew(lease).await.unwrap(), Renewal::Extended { .. }));
+            false
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_take_no_more_memory_than_they_may() {
+    let store = MemoryStore::new().with_max_record_bytes(1_000).with_max_leases(100);
+    assert!(completed(&store, &window("a", "a"), 600, None).await);
+    assert!(completed(&store, &window("b", "b"), 400, Some(TTL * 3)).await);
+    assert_eq!((store.record_bytes(), store.len()), (1_000, 2));
+    assert!(!completed(&store, &window("c", "c"), 1, None).await);
+    assert!(!completed(&store, &window("d", "d"), 1 << 20, None).await);
+    assert!(completed(&store, &window("e", "e"), 0, None).await, "nothing needs no room");
+    // Sent again, it needs no room, nor does it give any back.
+    assert!(store.complete(&window("a", "a"), &Record::new(vec![7; 600]), None).await.unwrap().held);
+    assert_eq!(store.record_bytes(), 1_000);
+    // What has expired makes room, swept or not.
+    tokio::time::sleep(TTL).await;
+    assert!(completed(&store, &window("f", "f"), 600, None).await);
+    assert_eq!(store.record_bytes(), 1_000);
+    store.forget_everything();
+    assert_empty(&store);
+    assert!(completed(&store, &window("a", "a"), 1_000, None).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_has_the_place_of_its_lease() {
+    let store = MemoryStore::new().with_max_leases(1);
+    assert!(completed(&store, &window("a", "a"), 10, Some(TTL * 2)).await);
+    assert_eq!(store.acquire(&window("b", "b")).await.unwrap_err().kind(), ErrorKind::Full);
+    tokio::time::sleep(TTL + TTL / 2).await;
+    assert_eq!((store.len(), store.record_bytes()), (1, 10), "it outlives the lease");
+    tokio::time::sleep(TTL).await;
+    assert_empty(&store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_part_of_something_large_does_not_keep_it_alive() {
+    let store = MemoryStore::new();
+    let large = bytes::Bytes::from(vec![7; 1 << 20]);
+    granted(&store, &window("a", "a")).await;
+    let record = Record::new(large.slice(..3));
+    assert!(store.complete(&window("a", "a"), &record, None).await.unwrap().held);
+    drop(record);
+    assert!(large.is_unique());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_counts_whom_it_wakes() {
+    let store = MemoryStore::new();
+    let lease = window("a", "a");
+    let streams = [store.wakeups(lease.claims()[0].on(), None), store.wakeups(lease.claims()[0].on(), None)];
+    granted(&store, &lease).await;
+    assert_eq!(store.complete(&window("b", "a"), &Record::default(), None).await.unwrap().woken, Some(0));
+    assert_eq!(store.complete(&lease, &Record::default(), None).await.unwrap().woken, Some(2));
+    assert_eq!(store.complete(&lease, &Record::default(), None).await.unwrap().woken, Some(0));
+    drop(streams);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_release_counts_whom_it_wakes() {
     let store = MemoryStore::new();
@@ -255,15 +333,25 @@ fn any_attempt(rng: &mut StdRng) -> Attempt {
 /// Whatever is done in whatever order: what is counted is what is there, no place is given twice, and time clears all.
 #[tokio::test(start_paused = true)]
 async fn nothing_that_is_done_breaks_the_books() {
+    let mut finished = 0;
     for seed in 0..40 {
         let mut rng = StdRng::seed_from_u64(seed);
-        let store = MemoryStore::new().with_max_leases(12);
+        let store = MemoryStore::new().with_max_leases(12).with_max_record_bytes(200);
         for step in 0..600 {
             let attempt = any_attempt(&mut rng);
-            match rng.random_range(0..10) {
+            match rng.random_range(0..12) {
                 0..=5 => drop(store.acquire(&attempt).await),
                 6 | 7 => drop(store.release(&attempt).await.unwrap()),
                 8 => drop(store.renew(&attempt).await.unwrap()),
+                9 | 10 => {
+                    // One on a key that others want too; of whatever else an attempt is made, most cannot be finished.
+                    let lease = window(attempt.token().as_str(), "c");
+                    let record = Record::new(vec![7; rng.random_range(0..100)]);
+                    let ttl = Duration::from_millis(rng.random_range(0..400));
+                    let ttl = Some(ttl).filter(|ttl| ttl.as_millis() % 2 == 0);
+                    let release = store.complete(&lease, &record, ttl).await;
+                    finished += usize::from(release.is_ok_and(|release| release.held));
+                }
                 _ => drop(store.revoke(attempt.claims()[0].on(), attempt.token()).await.unwrap()),
             }
             if rng.random_range(0..4) == 0 {
@@ -272,6 +360,7 @@ async fn nothing_that_is_done_breaks_the_books() {
             let there: usize = store.shared.shards.iter().map(|shard| locked(shard).size()).sum();
             assert_eq!(store.len(), there, "seed {seed}, step {step}, {attempt:?}");
             assert!(there <= 12, "seed {seed}, step {step}: {there} in memory");
+            assert!(store.record_bytes() <= 200, "seed {seed}, step {step}: {}", store.record_bytes());
             for claim in attempt.claims() {
                 let holders = store.inspect(claim.on()).await.unwrap();
                 let alone = holders.iter().filter(|holder| holder.mode() == Mode::Exclusive).count();
@@ -283,4 +372,5 @@ async fn nothing_that_is_done_breaks_the_books() {
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert_empty(&store);
     }
+    assert!(finished > 40, "{finished} leases were finished");
 }

@@ -4,8 +4,7 @@ use std::fmt;
 
 /// What a submission is known by: 256 bits that are the same exactly when the submissions are.
 ///
-/// It is a plain hash, so whoever can guess a submission can tell that it was this one. It is fit for keys and logs as
-/// far as that is.
+/// It is a plain hash without a secret: whoever sees it and guesses the submission can tell that the guess is right.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; 32]);
 

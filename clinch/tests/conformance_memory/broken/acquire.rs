@@ -128,6 +128,9 @@ impl Broken {
             }
         }
 
+        if let Some(verdict) = self.denied_by_record(attempt) {
+            return Ok(verdict);
+        }
         let verdict = self.decide(attempt).await?;
         self.remember(attempt, &verdict).await?;
         Ok(self.tell(attempt, verdict).await)

@@ -18,6 +18,9 @@ impl Broken {
         let bent = self.bent_attempt(lease);
         let lease = bent.as_ref().unwrap_or(lease);
         let extended = Renewal::Extended { sent_at: Instant::now() };
+        if self.mistakes_for_a_lease(Fault::RecordsRenewed, lease.claims()[0].on(), lease.token()) {
+            return Ok(extended);
+        }
         match self.fault {
             Fault::RenewUnchecked => {
                 for claim in lease.claims() {
@@ -75,6 +78,10 @@ impl Broken {
         let lease = bent.as_ref().unwrap_or(lease);
         let (claims, token) = (lease.claims(), lease.token());
         self.beside().queued.retain(|(other, ..)| other != token);
+        if self.mistakes_for_a_lease(Fault::RecordsReleased, claims[0].on(), token) {
+            self.forget_record(claims[0].on());
+            return said(true);
+        }
         if self.is(Fault::AcquireIgnoresWrongTypes) {
             self.beside().wrong.retain(|on| claims.iter().all(|claim| claim.on() != on));
         }
@@ -173,6 +180,10 @@ impl Broken {
         let forever = self.beside().forever.get(on) == Some(token);
         if self.is(Fault::RevokeOwnOnly) && token.owner().is_none() {
             return Ok(false);
+        }
+        if self.mistakes_for_a_lease(Fault::RecordsRevoked, on, token) {
+            self.forget_record(on);
+            return Ok(true);
         }
         if forever {
             self.beside().forever.remove(on);

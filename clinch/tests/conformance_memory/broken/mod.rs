@@ -2,6 +2,7 @@
 
 mod acquire;
 mod leave;
+mod records;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use clinch::conformance::{Harness, Staged};
-use clinch::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Patience, Space, Token};
+use clinch::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Patience, Record, Space, Token};
 use clinch::store::{
     Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreAnswers, StoreError,
     StoreFuture, Verdict, Wakeups,
@@ -19,6 +20,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
+use self::records::Finished;
 use crate::faults::Fault;
 use crate::put;
 
@@ -52,6 +54,8 @@ struct Beside {
     limits: HashMap<ClaimKey, Mode>,
     /// How many fenced attempts were denied.
     denied: HashMap<ClaimKey, u64>,
+    /// What is left of finished leases.
+    records: HashMap<ClaimKey, Finished>,
     /// Every stream of wake-ups.
     streams: Vec<(ClaimKey, Arc<Notify>)>,
 }
@@ -144,6 +148,7 @@ impl Broken {
             return Ok(vec![Holder::new(on.clone(), Mode::Exclusive, token.clone(), None)]);
         }
         let mut holders = self.inner.inspect(on).await?;
+        holders.extend(self.makers(Some(on)));
         let unknown = |token| Holder::new(on.clone(), Mode::Exclusive, token, None);
         match self.fault {
             Fault::InspectRemembers if holders.is_empty() => {
@@ -167,6 +172,7 @@ impl Broken {
 
     async fn list(&self, cursor: Cursor) -> Result<Page, StoreError> {
         let mut page = self.inner.list(cursor).await?;
+        page.holders.extend(self.makers(None));
         page.holders = page.holders.iter().map(|holder| self.shown(holder)).collect();
         match self.fault {
             Fault::ListFirstPageOnly => page.next = None,
@@ -214,6 +220,9 @@ impl Store for Broken {
         if self.is_modest() {
             (capabilities.shared, capabilities.permits) = (false, false);
             (capabilities.fences, capabilities.fair) = (false, false);
+        }
+        if self.is_modest() || self.is(Fault::CompleteUnclaimed) {
+            capabilities.records = false;
         }
         if self.is(Fault::FickleCapabilities) {
             capabilities.same_clock = self.asked.fetch_xor(1, Ordering::Relaxed) == 0;
@@ -278,6 +287,15 @@ impl Store for Broken {
             }
             release
         })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        lease: &'a Attempt,
+        record: &'a Record,
+        ttl: Option<Duration>,
+    ) -> StoreFuture<'a, Release> {
+        Box::pin(self.complete(lease, record, ttl))
     }
 
     fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {

@@ -1,0 +1,69 @@
+//! A handler that runs on when its client goes away, if it should.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+
+/// Whether the handler has begun something that is to be finished.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Begun(Arc<AtomicBool>);
+
+impl Begun {
+    pub(super) fn set(&self, begun: bool) {
+        self.0.store(begun, Ordering::Release);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What a guard's service returns. Dropped before its end, it goes on in a task of its own, if its policy is to finish what
+/// has begun.
+pub struct ResponseFuture<T: Send + 'static> {
+    /// `None` while it is polled, so that one that panics does not go on.
+    running: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    begun: Begun,
+    /// The runtime that it goes on in; there may be none around when it is dropped.
+    runtime: Option<Handle>,
+}
+
+impl<T: Send + 'static> fmt::Debug for ResponseFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + 'static> ResponseFuture<T> {
+    pub(super) fn new(begun: Begun, running: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { running: Some(Box::pin(running)), begun, runtime: Handle::try_current().ok() }
+    }
+}
+
+impl<T: Send + 'static> Future for ResponseFuture<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Some(mut running) = self.running.take() else { return Poll::Pending };
+        let polled = running.as_mut().poll(context);
+        if polled.is_pending() {
+            self.running = Some(running);
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for ResponseFuture<T> {
+    fn drop(&mut self) {
+        if let (Some(running), Some(runtime)) = (self.running.take(), &self.runtime)
+            && self.begun.get()
+        {
+            // Nobody waits for what comes of it.
+            runtime.spawn(async move { drop(running.await) });
+        }
+    }
+}

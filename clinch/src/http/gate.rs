@@ -1,0 +1,174 @@
+//! What each guard asks for: its place for a request, and what happens then.
+
+use http::Method;
+
+use super::look::Look;
+use super::web::Web;
+use crate::error::Error;
+use crate::key::{Key, KeyTemplate};
+use crate::submit::{
+    Admission, Disconnect, DuplicatePolicy, Guards, LimitPolicy, LockPolicy, Streaming, Submission,
+};
+
+/// What all guards do in the same way.
+#[derive(Debug, Clone, Copy)]
+pub struct Handling<'a> {
+    pub(super) enabled: bool,
+    pub(super) shadow: bool,
+    pub(super) safe_methods: bool,
+    pub(super) disconnect: Disconnect,
+    pub(super) streaming: Streaming,
+    pub(super) status: Option<u16>,
+    pub(super) message: Option<&'a str>,
+}
+
+impl Handling<'_> {
+    /// Whether it looks at requests of this method.
+    pub(super) fn applies(&self, web: &Web, method: &Method) -> bool {
+        let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        web.guards().is_on(self.enabled) && (self.safe_methods || !safe)
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A kind of guard that a [`GuardLayer`](super::GuardLayer) puts before a service.
+pub trait Gate: sealed::Sealed + Clone + Send + Sync + 'static {
+    /// What a request asks for.
+    #[doc(hidden)]
+    type Wish: Send + 'static;
+
+    #[doc(hidden)]
+    fn handling(&self) -> Handling<'_>;
+
+    /// Whether the body must be read.
+    #[doc(hidden)]
+    fn needs_body(&self, web: &Web) -> bool {
+        let _ = web;
+        false
+    }
+
+    /// What the request asks for.
+    #[doc(hidden)]
+    fn wish(&self, web: &Web, look: HiddenLook<'_>, body: Option<&bytes::Bytes>)
+    -> Result<Self::Wish, Error>;
+
+    #[doc(hidden)]
+    fn admit(
+        &self,
+        guards: &Guards,
+        wish: Self::Wish,
+    ) -> impl Future<Output = Result<Admission, Error>> + Send;
+}
+
+/// A look at a request, for the guards of this crate only.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct HiddenLook<'a>(pub(super) Look<'a>);
+
+/// A guard against duplicate submissions.
+#[derive(Debug, Clone)]
+pub struct DuplicateGate(std::sync::Arc<DuplicatePolicy>);
+
+impl DuplicateGate {
+    pub(super) fn new(policy: DuplicatePolicy) -> Result<Self, Error> {
+        policy.check()?;
+        Ok(Self(policy.into()))
+    }
+}
+
+impl sealed::Sealed for DuplicateGate {}
+
+impl Gate for DuplicateGate {
+    type Wish = Submission;
+
+    fn handling(&self) -> Handling<'_> {
+        let policy = &self.0;
+        Handling {
+            enabled: policy.enabled,
+            shadow: policy.shadow,
+            safe_methods: policy.safe_methods,
+            disconnect: policy.disconnect,
+            streaming: policy.streaming,
+            status: policy.status,
+            // It is in the error.
+            message: None,
+        }
+    }
+
+    fn needs_body(&self, web: &Web) -> bool {
+        Look::needs_body(web, &self.0)
+    }
+
+    fn wish(
+        &self,
+        web: &Web,
+        look: HiddenLook<'_>,
+        body: Option<&bytes::Bytes>,
+    ) -> Result<Submission, Error> {
+        look.0.submission(web, &self.0, body)
+    }
+
+    async fn admit(&self, guards: &Guards, wish: Submission) -> Result<Admission, Error> {
+        guards.duplicate(&self.0, &wish).await
+    }
+}
+
+/// Fills a template from the parameters of a request.
+fn key(template: &KeyTemplate, look: Look<'_>) -> Result<Key, Error> {
+    let mut values = Vec::new();
+    for name in template.placeholders() {
+        let value = look.named(name).ok_or_else(|| Error::MissingParameter { name: name.to_owned() })?;
+        values.push((name, value));
+    }
+    let values: Vec<(&str, &dyn std::fmt::Display)> =
+        values.iter().map(|(name, value)| (*name, value as &dyn std::fmt::Display)).collect();
+    Ok(template.key(&values)?)
+}
+
+macro_rules! keyed_gate {
+    ($gate:ident, $policy:ident, $method:ident, $doc:literal) => {
+        #[doc = $doc]
+        #[derive(Debug, Clone)]
+        pub struct $gate(std::sync::Arc<($policy, KeyTemplate)>);
+
+        impl $gate {
+            pub(super) fn new(policy: $policy) -> Result<Self, Error> {
+                let template = policy.check()?;
+                Ok(Self((policy, template).into()))
+            }
+        }
+
+        impl sealed::Sealed for $gate {}
+
+        impl Gate for $gate {
+            type Wish = Key;
+
+            fn handling(&self) -> Handling<'_> {
+                let policy = &self.0.0;
+                Handling {
+                    enabled: policy.enabled,
+                    shadow: policy.shadow,
+                    safe_methods: policy.safe_methods,
+                    disconnect: policy.disconnect,
+                    streaming: policy.streaming,
+                    status: policy.status,
+                    message: policy.message.as_deref(),
+                }
+            }
+
+            fn wish(&self, _: &Web, look: HiddenLook<'_>, _: Option<&bytes::Bytes>) -> Result<Key, Error> {
+                key(&self.0.1, look.0)
+            }
+
+            async fn admit(&self, guards: &Guards, wish: Key) -> Result<Admission, Error> {
+                guards.$method(&self.0.0, wish).await
+            }
+        }
+    };
+}
+
+keyed_gate!(LockGate, LockPolicy, lock, "A lock around a service.");
+keyed_gate!(LimitGate, LimitPolicy, limit, "A concurrency limit around a service.");

@@ -1,0 +1,42 @@
+//! Requests with an `Idempotency-Key` are carried out once, and their repetitions are answered from the stored result.
+//!
+//! As the IETF draft has it: 400 if the header is missing where it is required, or malformed; 422 if the same key comes with
+//! another payload; 409 while the first one is running (or wait, and answer with its result); the stored response otherwise,
+//! with `Idempotency-Replayed: true`. Keys of one user are nothing to another.
+//!
+//! What it cannot promise: if the process dies, or the engine loses its memory, between the handler's effect and the storing
+//! of its result, a repetition after the lease's TTL is carried out again.
+
+mod service;
+mod stored;
+
+use std::sync::Arc;
+
+use tower_layer::Layer;
+
+pub use self::service::IdempotencyService;
+use super::web::Web;
+use crate::error::Error;
+use crate::submit::IdempotencyPolicy;
+
+/// Carries out requests with an `Idempotency-Key` once. Made by [`Web::idempotency`].
+#[derive(Debug, Clone)]
+pub struct IdempotencyLayer {
+    web: Web,
+    policy: Arc<IdempotencyPolicy>,
+}
+
+impl IdempotencyLayer {
+    pub(super) fn new(web: Web, policy: IdempotencyPolicy) -> Result<Self, Error> {
+        policy.check()?;
+        Ok(Self { web, policy: policy.into() })
+    }
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = IdempotencyService<S>;
+
+    fn layer(&self, inner: S) -> IdempotencyService<S> {
+        IdempotencyService::new(inner, self.web.clone(), self.policy.clone())
+    }
+}

@@ -1,0 +1,194 @@
+//! What was submitted by a request, as far as a guard looks at it.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::{Extensions, HeaderMap, Method, Uri, header};
+
+use super::body::Unread;
+use super::identity::Sender;
+use super::route::path_params;
+use super::web::Web;
+use crate::error::Error;
+use crate::submit::{DuplicatePolicy, Fingerprint, Identity, Limits, Params, Submission};
+
+/// The route of a request, for servers that do not say it as axum does: put it into the request's extensions. It is the
+/// template (`/orders/{id}`), so that the key of a guard names the route and not each of its paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteTemplate(pub Cow<'static, str>);
+
+/// The head of a request.
+#[derive(Debug, Clone)]
+pub(super) struct Head {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+    pub(super) extensions: Extensions,
+}
+
+impl Head {
+    pub(super) fn of(parts: &http::request::Parts) -> Self {
+        Self {
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            headers: parts.headers.clone(),
+            extensions: parts.extensions.clone(),
+        }
+    }
+
+    pub(super) fn look(&self) -> Look<'_> {
+        Look { method: &self.method, uri: &self.uri, headers: &self.headers, extensions: &self.extensions }
+    }
+}
+
+/// A look at the head of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look<'a> {
+    pub(super) method: &'a Method,
+    uri: &'a Uri,
+    pub(super) headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+}
+
+impl<'a> Look<'a> {
+    pub(super) fn of(parts: &'a http::request::Parts) -> Self {
+        Self {
+            method: &parts.method,
+            uri: &parts.uri,
+            headers: &parts.headers,
+            extensions: &parts.extensions,
+        }
+    }
+
+    /// The address as the client wrote it, also inside a nested router.
+    fn uri(&self) -> &'a Uri {
+        #[cfg(feature = "axum")]
+        if let Some(original) = self.extensions.get::<axum::extract::OriginalUri>() {
+            return &original.0;
+        }
+        self.uri
+    }
+
+    fn route(&self) -> Option<&'a str> {
+        #[cfg(feature = "axum")]
+        if let Some(matched) = self.extensions.get::<axum::extract::MatchedPath>() {
+            return Some(matched.as_str());
+        }
+        self.extensions.get::<RouteTemplate>().map(|route| &*route.0)
+    }
+
+    /// Verb and route.
+    fn method(&self) -> String {
+        format!("{} {}", self.method, self.route().unwrap_or_else(|| self.uri().path()))
+    }
+
+    /// Whether the body must be read before the guard can say who it is for.
+    pub(super) fn needs_body(web: &Web, policy: &DuplicatePolicy) -> bool {
+        policy.include_params || (policy.include_user && web.identity().needs_params())
+    }
+
+    /// A parameter of the path or of the query.
+    pub(super) fn named(&self, name: &str) -> Option<String> {
+        let mut path = self.in_path().into_iter().flatten();
+        let in_path = path.find(|(found, _)| *found == name).map(|(_, value)| value.into_owned());
+        in_path.or_else(|| Params::new().query(self.uri().query()?).param(name))
+    }
+
+    /// The parameters of the path, by the names of the route.
+    fn in_path(&self) -> Option<Vec<(&'a str, Cow<'a, str>)>> {
+        path_params(self.route()?, self.uri().path())
+    }
+
+    /// The parameters of the request.
+    fn params<'p>(
+        &'p self,
+        in_path: Option<&'p [(&'a str, Cow<'a, str>)]>,
+        body: Option<&'p Bytes>,
+    ) -> Params<'p> {
+        let mut params = match in_path {
+            Some(found) => {
+                found.iter().fold(Params::new(), |params, (name, value)| params.path_param(name, value))
+            }
+            None => Params::new().path(self.uri().path()),
+        };
+        if let Some(query) = self.uri().query() {
+            params = params.query(query);
+        }
+        match body {
+            Some(body) => {
+                let value = |name| self.headers.get(name).map(http::HeaderValue::as_bytes);
+                params.body(value(header::CONTENT_TYPE), value(header::CONTENT_ENCODING), body)
+            }
+            None => params,
+        }
+    }
+
+    /// Who sent it.
+    pub(super) fn identity(&self, web: &Web, body: Option<&Bytes>) -> Identity {
+        let in_path = self.in_path();
+        let params = self.params(in_path.as_deref(), body);
+        let param = |name: &str| params.param(name);
+        let sender = Sender::new(self.headers, self.extensions, &param);
+        web.identity().identify(&sender).unwrap_or_else(Identity::anonymous)
+    }
+
+    /// The hash of its parameters.
+    pub(super) fn fingerprint(
+        &self,
+        body: &Bytes,
+        exclude: &[String],
+        limits: Limits,
+    ) -> Result<Fingerprint, Error> {
+        let in_path = self.in_path();
+        let params = self.params(in_path.as_deref(), Some(body));
+        Ok(params.exclude(exclude).limits(limits).fingerprint()?)
+    }
+
+    /// The hash of the whole request: verb, path and parameters.
+    pub(super) fn fingerprint_of_request(
+        &self,
+        body: &Bytes,
+        exclude: &[String],
+        limits: Limits,
+    ) -> Result<Fingerprint, Error> {
+        // The path counts as a whole: another one is another request, whatever its parameters are called.
+        let target = serde_json::json!([self.method.as_str(), self.uri().path()]).to_string();
+        let params = self.params(Some(&[]), Some(body)).json("\0", &target);
+        Ok(params.exclude(exclude).limits(limits).fingerprint()?)
+    }
+
+    /// What was submitted by it.
+    pub(super) fn submission(
+        &self,
+        web: &Web,
+        policy: &DuplicatePolicy,
+        body: Option<&Bytes>,
+    ) -> Result<Submission, Error> {
+        let mut submission = Submission::of(self.method());
+        if policy.include_user {
+            submission = submission.user(self.identity(web, body));
+        }
+        if policy.include_params {
+            let empty = Bytes::new();
+            let limits = web.guards().settings().limits;
+            submission = submission.fingerprint(self.fingerprint(
+                body.unwrap_or(&empty),
+                &policy.exclude_params,
+                limits,
+            )?);
+        }
+        Ok(submission)
+    }
+}
+
+/// Why a body could not be looked at.
+pub(super) fn unread(unread: Unread, limit: usize) -> Error {
+    match unread {
+        Unread::TooLarge => Error::TooLarge {
+            reason: format!(
+                "the body of the request has more than {limit} bytes, which is what the guard accepts"
+            ),
+        },
+        Unread::Failed => Error::Unreadable { reason: "the body of the request broke off" },
+    }
+}

@@ -1,0 +1,126 @@
+//! The one layer that handlers with attributes need.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::body::{RequestBody, Watched};
+use super::finishing::{Begun, ResponseFuture};
+use super::look::{Head, Look, unread};
+use super::web::Web;
+use crate::error::Error;
+use crate::submit::request::{self, Answer, Submitting};
+use crate::submit::{Disconnect, DuplicatePolicy, Submission};
+
+/// Gives handlers with attributes what they need. Made by [`Web::layer`].
+#[derive(Debug, Clone)]
+pub struct WebLayer {
+    web: Web,
+}
+
+impl WebLayer {
+    pub(super) const fn new(web: Web) -> Self {
+        Self { web }
+    }
+}
+
+impl<S> Layer<S> for WebLayer {
+    type Service = WebService<S>;
+
+    fn layer(&self, inner: S) -> WebService<S> {
+        WebService { inner, web: self.web.clone() }
+    }
+}
+
+/// A service whose handlers may have attributes.
+#[derive(Debug, Clone)]
+pub struct WebService<S> {
+    inner: S,
+    web: Web,
+}
+
+impl<S, B, R> Service<Request<B>> for WebService<S>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    R: Send + 'static,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = ResponseFuture<Result<Response<R>, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let begun = Begun::default();
+        let (parts, body) = request.into_parts();
+        let web = self.web.clone();
+        let body = Arc::new(Watched::new(body, web.guards().settings().limits.body_bytes));
+        let served = Arc::new(Served {
+            web: web.clone(),
+            head: Head::of(&parts),
+            body: body.clone(),
+            begun: begun.clone(),
+            answer: Mutex::default(),
+        });
+        let request = Request::from_parts(parts, RequestBody::watched(body));
+        let (guards, locks) = (web.guards().clone(), web.guards().locks().clone());
+        // The call itself is made inside: the service may look around before it returns its future.
+        let serving = async move { inner.call(request).await };
+        let serving = async move { guards.enter(web.serve(request::serve(served, serving))).await };
+        match locks.current_scope() {
+            Some(_) => ResponseFuture::new(begun, serving),
+            None => ResponseFuture::new(begun, async move { locks.scope(serving).await }),
+        }
+    }
+}
+
+/// A request that is being served.
+struct Served<B> {
+    web: Web,
+    head: Head,
+    body: Arc<Watched<B>>,
+    begun: Begun,
+    answer: Mutex<Answer>,
+}
+
+impl<B: Body<Data = Bytes> + Send + Unpin> Served<B> {
+    async fn look(&self, policy: &DuplicatePolicy) -> Result<Submission, Error> {
+        let limit = self.web.guards().settings().limits.body_bytes;
+        let body = if Look::needs_body(&self.web, policy) {
+            Some(self.body.whole().await.map_err(|why| unread(why, limit))?)
+        } else {
+            None
+        };
+        self.head.look().submission(&self.web, policy, body.as_ref())
+    }
+}
+
+impl<B: Body<Data = Bytes> + Send + Unpin> request::Request for Served<B> {
+    fn submission<'a>(&'a self, policy: &'a DuplicatePolicy) -> Submitting<'a> {
+        Box::pin(self.look(policy))
+    }
+
+    fn on_disconnect(&self, disconnect: Disconnect) {
+        self.begun.set(disconnect == Disconnect::Finish);
+    }
+
+    fn answer_with(&self, answer: Answer) {
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+    }
+
+    fn answer(&self) -> Answer {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

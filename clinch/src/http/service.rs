@@ -1,0 +1,139 @@
+//! A service with a guard before it.
+
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::body::{self, RequestBody};
+use super::finishing::{Begun, ResponseFuture};
+use super::gate::{Gate, HiddenLook};
+use super::look::{Look, unread};
+use super::response_body::ResponseBody;
+use super::web::Web;
+use crate::submit::{Admission, Disconnect, Streaming};
+
+/// A service with a guard before it. The inner service's error is untouched: a refusal is a response.
+#[derive(Debug, Clone)]
+pub struct GuardService<S, G> {
+    inner: S,
+    web: Web,
+    gate: G,
+}
+
+impl<S, G> GuardService<S, G> {
+    pub(super) const fn new(inner: S, web: Web, gate: G) -> Self {
+        Self { inner, web, gate }
+    }
+}
+
+impl<S, G, B, R> Service<Request<B>> for GuardService<S, G>
+where
+    G: Gate,
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    R: Send + 'static,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<Result<Self::Response, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The one that is ready is used up; its clone takes its place.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let begun = Begun::default();
+        if !self.gate.handling().applies(&self.web, request.method()) {
+            let response = inner.call(request.map(RequestBody::untouched));
+            return ResponseFuture::new(begun, async { Ok(response.await?.map(ResponseBody::inner)) });
+        }
+        let (web, gate, started) = (self.web.clone(), self.gate.clone(), begun.clone());
+        let serving = guarded(web, gate, inner, request, started);
+        // A request has one scope, which the outermost layer opens.
+        let locks = self.web.guards().locks().clone();
+        match locks.current_scope() {
+            Some(_) => ResponseFuture::new(begun, serving),
+            None => ResponseFuture::new(begun, async move { locks.scope(serving).await }),
+        }
+    }
+}
+
+async fn guarded<S, G, B, R>(
+    web: Web,
+    gate: G,
+    inner: S,
+    request: Request<B>,
+    begun: Begun,
+) -> Result<Response<ResponseBody<R>>, S::Error>
+where
+    G: Gate,
+    S: Service<Request<RequestBody<B>>, Response = Response<R>>,
+    B: Body<Data = Bytes> + Unpin,
+{
+    let handling = gate.handling();
+    let guards = web.guards();
+    let limit = guards.settings().limits.body_bytes;
+    let (mut parts, body) = request.into_parts();
+    let (read, body) = if gate.needs_body(&web) {
+        let (read, body) = body::read(body, limit).await;
+        (Some(read), body)
+    } else {
+        (None, RequestBody::untouched(body))
+    };
+    let read = read.transpose().map_err(|why| unread(why, limit));
+    let wish = read.and_then(|body| gate.wish(&web, HiddenLook(Look::of(&parts)), body.as_ref()));
+    let admitted = match wish {
+        Ok(wish) => gate.admit(guards, wish).await,
+        // What cannot be looked at is not refused by one that only looks on.
+        Err(error) if guards.looks_on(handling.shadow, &error) => Ok(Admission::unguarded(guards.clone())),
+        Err(error) => Err(error),
+    };
+    let admission = match admitted {
+        Ok(admission) => admission,
+        Err(error) => return Ok(web.refuse(&error, &parts.headers, handling.status, handling.message)),
+    };
+    if let Some(lease) = admission.lease() {
+        parts.extensions.insert(lease);
+    }
+    begun.set(handling.disconnect == Disconnect::Finish);
+    let (response, admission) = run(inner, Request::from_parts(parts, body), admission).await;
+    let success = response.as_ref().is_ok_and(|response| response.status().as_u16() < 400);
+    match response {
+        Ok(response) if handling.streaming == Streaming::UntilEnd => {
+            Ok(response.map(|body| ResponseBody::inner(body).holding(admission, success)))
+        }
+        response => {
+            // Before the answer goes out, so that a client that has it can submit again.
+            admission.finish(success).await;
+            response.map(|response| response.map(ResponseBody::inner))
+        }
+    }
+}
+
+/// Runs the service. If it panics, what was taken for it is given up and the panic goes on.
+pub(super) async fn run<S, Q>(
+    mut inner: S,
+    request: Q,
+    admission: Admission,
+) -> (Result<S::Response, S::Error>, Admission)
+where
+    S: Service<Q>,
+{
+    match AssertUnwindSafe(async { inner.call(request).await }).catch_unwind().await {
+        Ok(response) => (response, admission),
+        Err(panic) => {
+            admission.fail();
+            resume_unwind(panic)
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Guards over real HTTP, on memory and on Redis.
+#![cfg(feature = "axum")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, reason = "tests")]
+
+mod common;
+mod seeds;

@@ -1,0 +1,230 @@
+//! The duplicate guard by plain calls, without any web framework.
+#![cfg(feature = "submit")]
+#![expect(missing_docs, clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use clinch::submit::{
+    DuplicatePolicy, Guards, Identity, LimitPolicy, LockPolicy, ReleaseWhen, Settings, Submission,
+};
+use clinch::{Error, LockManager, Strategy};
+use clinch_testkit::server::RedisServer;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn order(user: &str, item: u32) -> Submission {
+    Submission::of("create_order").user(Identity::user(user)).param("item", &item).unwrap()
+}
+
+/// What a refused one is told: whether the first one is running, and the time left.
+async fn refused(guards: &Guards, policy: &DuplicatePolicy, submission: &Submission) -> (bool, Duration) {
+    match guards.duplicate(policy, submission).await {
+        // A lease also counts by the clock that no test can stop.
+        Err(Error::DuplicateSubmit { in_progress, remaining, .. }) => {
+            let tenths = remaining.as_micros().div_ceil(100_000);
+            let rounded = if tenths < 2 {
+                remaining
+            } else {
+                Duration::from_millis(100) * u32::try_from(tenths).unwrap()
+            };
+            (in_progress, rounded)
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Proves: D2, D7
+#[tokio::test(start_paused = true)]
+async fn the_same_submission_is_refused_while_the_first_one_runs_and_no_longer() {
+    let guards = Guards::new(LockManager::memory());
+    let policy = DuplicatePolicy::new();
+    let first = guards.duplicate(&policy, &order("1", 7)).await.unwrap();
+    assert_eq!(refused(&guards, &policy, &order("1", 7)).await, (true, 5 * SECOND));
+    for other in [order("2", 7), order("1", 8)] {
+        guards.duplicate(&policy, &other).await.unwrap().finish(true).await;
+    }
+    tokio::time::advance(SECOND).await;
+    assert_eq!(refused(&guards, &policy, &order("1", 7)).await, (true, 4 * SECOND));
+    first.finish(true).await;
+    let second = guards.duplicate(&policy, &order("1", 7)).await.unwrap();
+    // Dropped, it is given back too.
+    drop(second);
+    guards.duplicate(&policy, &order("1", 7)).await.unwrap().finish(false).await;
+    let counts = guards.statistics();
+    assert_eq!((counts.requests, counts.admitted, counts.duplicates), (7, 5, 2));
+}
+
+/// Proves: D8
+/// Fault: 41, 43
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_after_the_end_is_a_policy_and_told_apart_from_one_that_runs() {
+    for (release, after_success, after_failure) in [
+        (ReleaseWhen::OnCompletion, false, false),
+        (ReleaseWhen::OnFailure, true, false),
+        (ReleaseWhen::Never, true, true),
+    ] {
+        for (success, kept) in [(true, after_success), (false, after_failure)] {
+            let guards = Guards::new(LockManager::memory());
+            let policy = DuplicatePolicy::new().release(release);
+            let first = guards.duplicate(&policy, &order("1", 7)).await.unwrap();
+            tokio::time::advance(SECOND).await;
+            if success {
+                first.finish(true).await;
+            } else {
+                drop(first);
+                // Nothing else tells when the background is done.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            if kept {
+                let (in_progress, remaining) = refused(&guards, &policy, &order("1", 7)).await;
+                assert!(!in_progress && remaining <= 4 * SECOND, "{release:?} {success} {remaining:?}");
+                tokio::time::advance(4 * SECOND).await;
+            }
+            guards.duplicate(&policy, &order("1", 7)).await.unwrap().finish(true).await;
+        }
+    }
+}
+
+/// Proves: D8
+#[tokio::test(start_paused = true)]
+async fn it_is_held_for_its_least_time_however_quick_the_work_is() {
+    let guards = Guards::new(LockManager::memory());
+    let policy = DuplicatePolicy::new().min_hold(2 * SECOND);
+    let first = guards.duplicate(&policy, &order("1", 7)).await.unwrap();
+    tokio::time::advance(SECOND).await;
+    first.finish(true).await;
+    assert_eq!(refused(&guards, &policy, &order("1", 7)).await, (false, SECOND));
+    tokio::time::advance(SECOND).await;
+    let slow = guards.duplicate(&policy, &order("1", 7)).await.unwrap();
+    tokio::time::advance(3 * SECOND).await;
+    slow.finish(true).await;
+    drop(guards.duplicate(&policy, &order("1", 7)).await.unwrap());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(!refused(&guards, &policy, &order("1", 7)).await.0, "a dropped one is held for it too");
+}
+
+/// Proves: D9
+#[tokio::test(start_paused = true)]
+async fn intervals_are_kept_within_their_range() {
+    let guards = Guards::new(LockManager::memory());
+    for (interval, kept) in [(1, 1_000), (2_000, 2_000), (3_600_000, 300_000)] {
+        let policy = DuplicatePolicy::new().interval(Duration::from_millis(interval));
+        let first = guards.duplicate(&policy, &order("1", 7)).await.unwrap();
+        assert_eq!(refused(&guards, &policy, &order("1", 7)).await.1, Duration::from_millis(kept));
+        first.finish(true).await;
+    }
+}
+
+/// Proves: D12, B14
+#[tokio::test(start_paused = true)]
+async fn guards_that_are_off_ask_nothing_and_those_in_shadow_mode_refuse_nobody() {
+    let off = Settings::new().enabled(false);
+    let shadow = Settings::new().shadow(true);
+    for (settings, requests, shadowed) in [(off, 0, 0), (shadow, 6, 3)] {
+        let guards = Guards::new(LockManager::memory()).with_settings(settings).unwrap();
+        let (lock, limit) = (LockPolicy::new("k"), LimitPolicy::new("n", 1));
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(guards.duplicate(&DuplicatePolicy::new(), &order("1", 7)).await.unwrap());
+            held.push(guards.lock(&lock, "k").await.unwrap());
+            held.push(guards.limit(&limit, "n").await.unwrap());
+        }
+        let counts = guards.statistics();
+        assert_eq!((counts.requests, counts.shadowed), (requests, shadowed));
+        assert_eq!(
+            held.iter().filter(|admission| admission.lease().is_some()).count(),
+            3 * usize::from(requests > 0)
+        );
+    }
+}
+
+/// Proves: D5, D7
+#[tokio::test]
+async fn on_redis_a_kept_interval_is_a_record_with_the_rest_of_its_time() {
+    let server = RedisServer::start();
+    let guards = Guards::new(LockManager::connect(&server.url()).await.unwrap());
+    let other = Guards::new(LockManager::connect(&server.url()).await.unwrap());
+    let policy = DuplicatePolicy::new().release(ReleaseWhen::OnFailure).key_prefix("order");
+    let first = guards.duplicate(&policy, &order("1", 7)).await.unwrap();
+    assert!(refused(&other, &policy, &order("1", 7)).await.0);
+    first.finish(true).await;
+    let (in_progress, remaining) = refused(&other, &policy, &order("1", 7)).await;
+    assert!(!in_progress && remaining <= 5 * SECOND && remaining >= Duration::from_millis(1));
+    let keys = server.keys("clinch:dup:*");
+    assert!(keys.len() == 1 && keys[0].starts_with("clinch:dup:order:create_order:"), "{keys:?}");
+    // A key without expiry, which only somebody else can make, counts as 1 ms.
+    server.command(&["PERSIST", &keys[0]]);
+    assert_eq!(refused(&other, &policy, &order("1", 7)).await.1, Duration::from_millis(1));
+}
+
+/// Proves: D10
+/// Fault: 42
+#[tokio::test]
+async fn without_its_engine_each_guard_does_what_its_strategy_says() {
+    let server = RedisServer::start();
+    let guards = Guards::new(LockManager::connect(&server.url()).await.unwrap());
+    drop(server);
+    for strategy in [Strategy::FailFast, Strategy::RetryOnce] {
+        let policy = DuplicatePolicy::new().strategy(strategy);
+        let error = guards.duplicate(&policy, &order("1", 7)).await.unwrap_err();
+        assert!(matches!(error, Error::Engine { .. }), "{error}");
+    }
+    let policy = DuplicatePolicy::new().strategy(Strategy::Proceed);
+    let admission = guards.duplicate(&policy, &order("1", 7)).await.unwrap();
+    assert!(admission.lease().unwrap().is_degraded());
+    // In this process it excludes all the same.
+    assert!(refused(&guards, &policy, &order("1", 7)).await.0);
+    let counts = guards.statistics();
+    assert_eq!((counts.engine_failures, counts.unprotected, counts.duplicates), (2, 1, 1));
+}
+
+/// Proves: D1
+#[test]
+fn a_policy_says_the_same_in_a_file() {
+    let policy: DuplicatePolicy = serde_json::from_str(
+        r#"{"interval": "1m 30s", "include_user": false, "release": "never", "strategy": "retry_once", "disconnect": "hold"}"#,
+    )
+    .unwrap();
+    let built = DuplicatePolicy::new()
+        .interval(Duration::from_secs(90))
+        .include_user(false)
+        .release(ReleaseWhen::Never)
+        .strategy(Strategy::RetryOnce)
+        .disconnect(clinch::submit::Disconnect::Hold);
+    assert_eq!(policy, built);
+    assert_eq!(
+        serde_json::from_value::<DuplicatePolicy>(serde_json::to_value(&built).unwrap()).unwrap(),
+        built
+    );
+    for (bad, named) in [
+        (r#"{"intervall": "5s"}"#, "intervall"),
+        (r#"{"interval": "5"}"#, "accepted is a time with its unit"),
+        (r#"{"interval": 5}"#, "a time with its unit"),
+        (r#"{"release": "later"}"#, "on_completion"),
+    ] {
+        let error = serde_json::from_str::<DuplicatePolicy>(bad).unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_runs_once_and_its_own_error_comes_back() {
+    #[derive(Debug, PartialEq)]
+    enum Failed {
+        Mine,
+        Clinch,
+    }
+    impl From<Error> for Failed {
+        fn from(_: Error) -> Self {
+            Self::Clinch
+        }
+    }
+    let guards = Guards::new(LockManager::memory());
+    let policy = DuplicatePolicy::new().release(ReleaseWhen::OnFailure);
+    let submission = order("1", 7);
+    let failed = guards.prevent_duplicate(&policy, &submission, async |_| Err::<(), _>(Failed::Mine)).await;
+    assert_eq!(failed, Err(Failed::Mine));
+    assert_eq!(guards.prevent_duplicate(&policy, &submission, async |_| Ok::<_, Failed>(1)).await, Ok(1));
+    let again = guards.prevent_duplicate(&policy, &submission, async |_| Ok::<_, Failed>(2)).await;
+    assert_eq!(again, Err(Failed::Clinch));
+}
