@@ -1,5 +1,15 @@
-//! Attributes on functions, on the memory engine.
+//! Attributes on functions, on the memory engine. What they refuse at compile time is in `attribute_errors.rs`.
 
 #![cfg(feature = "macros")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
 
+mod common;
+
+mod duplicates;
+mod locks;
 mod shapes;
