@@ -56,10 +56,13 @@ fn wrap(function: &Function, guard: &Guard, entry: &Entry) -> Result<TokenStream
     let Function { attrs, vis, sig, inner_attrs, body } = function;
     let Entry { guard: guard_type, made, steps } = entry;
     let mut returned = function.returns()?.clone();
-    // At the return type, because it is there that `From<clinch::Error>` is missing, if it is.
-    let refused = quote_spanned! {returned.span().resolved_at(Span::mixed_site())=>
-        return ::core::result::Result::Err(::core::convert::From::from(error))
-    };
+    // At the return type, because it is there that a `Result`, or its `From<clinch::Error>`, is missing, if it is.
+    let at = returned.span().resolved_at(Span::mixed_site());
+    let refused = quote_spanned!(at=> return ::core::result::Result::Err(::core::convert::From::from(error)));
+    let [ok, err] = [
+        quote_spanned!(at=> ::core::result::Result::Ok(value)),
+        quote_spanned!(at=> ::core::result::Result::Err(_)),
+    ];
     ErasedImplTrait.visit_type_mut(&mut returned);
     let manager = match &guard.manager {
         Some(manager) => quote_spanned! {manager.span().resolved_at(Span::mixed_site())=>
@@ -91,12 +94,12 @@ fn wrap(function: &Function, guard: &Guard, entry: &Entry) -> Result<TokenStream
             }
             .await;
             let succeeded = match &result {
-                ::core::result::Result::Ok(value) => {
+                #ok => {
                     #[allow(unused_imports)]
                     use ::clinch::attribute::{ViaAnything as _, ViaStatus as _};
                     (&&::clinch::attribute::Ended(value)).succeeded()
                 }
-                ::core::result::Result::Err(_) => false,
+                #err => false,
             };
             admission.finish(succeeded).await;
             result

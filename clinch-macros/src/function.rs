@@ -90,9 +90,9 @@ impl Function {
 }
 
 fn can_be_result(returned: &Type) -> bool {
-    const NEVER: [&str; 19] = [
+    const NEVER: [&str; 20] = [
         "Option", "Vec", "Box", "String", "bool", "char", "i8", "i16", "i32", "i64", "i128", "isize", "u8",
-        "u16", "u32", "u64", "u128", "usize", "f64",
+        "u16", "u32", "u64", "u128", "usize", "f32", "f64",
     ];
     match returned {
         Type::Group(group) => can_be_result(&group.elem),

@@ -1,9 +1,9 @@
 //! The attributes of [`clinch`](https://docs.rs/clinch), where they are used as `#[clinch::lock]`, `#[clinch::limit]` and
 //! `#[clinch::prevent_duplicate]`.
 //!
-//! An attribute reads its options ([`parse`]), checks what they say together ([`validate`]) and that each name in a
-//! template is a parameter of the function ([`template`], [`function`]), and puts the guard around the function's body
-//! ([`expand`]). What is wrong is a compile error at the token that is wrong, which says what is accepted.
+//! An attribute reads its options (`parse`), checks what they say together (`validate`) and that each name in a
+//! template is a parameter of the function (`template`, `function`), and puts the guard around the function's body
+//! (`expand`). What is wrong is a compile error at the token that is wrong, which says what is accepted.
 
 mod expand;
 mod function;
@@ -121,7 +121,7 @@ pub fn lock(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Options
 /// `key`, a template, and `limit`, how many at a time, are required. `ttl` (or `ttl_ms`) is how long a permit is held at
-/// most, 60 s unless given. `wait`, `retry`, `renew`, `label`, `message`, `status` (429 unless given), `strategy`,
+/// most, 60 s unless given. `wait`, `retry`, `renew`, `label`, `message`, `status` (503 unless given), `strategy`,
 /// `enabled`, `shadow`, `manager` and `lease` are as in [`lock`], and so is everything else that is said there.
 #[proc_macro_attribute]
 pub fn limit(options: TokenStream, item: TokenStream) -> TokenStream {

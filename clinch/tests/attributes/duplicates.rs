@@ -219,3 +219,32 @@ async fn what_is_missing_or_cannot_be_written_is_an_error_and_the_body_does_not_
     let map = HashMap::from([((1, 2), 3)]);
     assert!(matches!(error(guards.enter(not_json(map)).await), Error::InvalidOption { .. }));
 }
+
+/// Proves: D8
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn a_status_of_400_or_more_is_a_failure_also_behind_impl_trait() {
+    use http::StatusCode;
+
+    #[clinch::prevent_duplicate(release = "on_failure", user = "{user}", exclude_params = ["status"], manager = locks)]
+    async fn plain(locks: &LockManager, user: u64, status: u16) -> Result<StatusCode, Failed> {
+        Ok(StatusCode::from_u16(status).unwrap())
+    }
+
+    #[clinch::prevent_duplicate(release = "on_failure", user = "{user}", exclude_params = ["status"], manager = locks)]
+    async fn hidden(
+        locks: &LockManager,
+        user: u64,
+        status: u16,
+    ) -> Result<impl std::fmt::Debug + use<>, Failed> {
+        Ok((StatusCode::from_u16(status).unwrap(), "text"))
+    }
+
+    let locks = LockManager::memory();
+    plain(&locks, 1, 500).await.unwrap();
+    plain(&locks, 1, 200).await.unwrap();
+    refused(plain(&locks, 1, 200).await);
+    hidden(&locks, 1, 404).await.unwrap();
+    hidden(&locks, 1, 201).await.unwrap();
+    refused(hidden(&locks, 1, 201).await);
+}

@@ -159,7 +159,7 @@ async fn a_function_under_a_lock_may_call_another_under_the_same_one_in_a_scope(
         "shop:x",
         "without a scope nobody knows that it is the same one"
     );
-    assert_eq!(shop.locks.scope(shop.close()).await.unwrap(), 5);
+    assert_eq!(shop.locks.scope(Box::pin(shop.close())).await.unwrap(), 5);
 }
 
 #[clinch::limit(key = "export:{tenant}", limit = 2, ttl = "30s", manager = locks)]
