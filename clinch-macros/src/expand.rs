@@ -148,13 +148,21 @@ impl Entry {
                     steps: by_key(&key.values(&bindings)?),
                 })
             }
-            Kind::Duplicate { user, function: is_function } => {
+            Kind::Duplicate { user, anonymous, function: as_function } => {
+                let own = as_function.or(function.is_method().then(Span::call_site));
+                if let (Some(span), None, false) = (own, user, anonymous) {
+                    let accepted = "accepted is `user = \"{…}\"`, or `include_user = false`";
+                    let unknown = format!(
+                        "the user of a method, or of a `function`, is not found by itself; {accepted}"
+                    );
+                    return Err(Error::new(span, unknown));
+                }
                 let name = function.sig.ident.to_string();
                 let by_user = user.as_ref().map(|user| {
                     let template = &user.literal;
                     code!(.user(#template))
                 });
-                let as_function = (*is_function || function.is_method()).then(|| code!(.function()));
+                let as_function = own.map(|_| code!(.function()));
                 let user = user.as_ref().map(|user| user.values(&bindings)).transpose()?;
                 Ok(Self {
                     guard: code!(Duplicate),

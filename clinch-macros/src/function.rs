@@ -34,7 +34,7 @@ impl Parse for Function {
             || input.peek(Token![unsafe])
             || input.peek(Token![extern]);
         if !may_be_fn {
-            return Err(input.error("accepted is an `async fn`"));
+            return Err(input.error("a guard stands around a function: accepted is an `async fn`"));
         }
         let sig: Signature = input.parse()?;
         if input.peek(Token![;]) {

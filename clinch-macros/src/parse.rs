@@ -118,8 +118,7 @@ impl Options {
         }
     }
 
-    pub(crate) fn text(&mut self, name: &str) -> Option<LitStr> {
-        let accepted = "a string";
+    pub(crate) fn text(&mut self, name: &str, accepted: &str) -> Option<LitStr> {
         Some(self.value(name, accepted, |expr| text(expr).ok_or(format!("accepted is {accepted}")))?.value)
     }
 
@@ -243,7 +242,9 @@ fn time(expr: &Expr, in_ms: &str) -> std::result::Result<Duration, String> {
     };
     let number = text.trim();
     if !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()) {
-        return Err(format!("\"{number}\" has no unit, such as \"{number}s\"; accepted is {TIME}"));
+        return Err(format!(
+            "\"{number}\" has no unit; accepted is a time with its unit, such as \"{number}s\""
+        ));
     }
     humantime::parse_duration(&text)
         .map_err(|error| format!("`{text}` is no time ({error}); accepted is {TIME}"))

@@ -36,9 +36,20 @@ pub(crate) struct Guard {
 }
 
 pub(crate) enum Kind {
-    Lock { key: Template },
-    Limit { key: Template, limit: u32 },
-    Duplicate { user: Option<Template>, function: bool },
+    Lock {
+        key: Template,
+    },
+    Limit {
+        key: Template,
+        limit: u32,
+    },
+    Duplicate {
+        user: Option<Template>,
+        /// Whether all users count as one.
+        anonymous: bool,
+        /// Where it says that it is about the function's own parameters, if it does.
+        function: Option<Span>,
+    },
 }
 
 pub(crate) enum Value {
@@ -119,13 +130,16 @@ impl Read {
         }
         self.flag("renew");
         self.word("disconnect", DISCONNECT);
-        let user = self.options.text("user");
-        if let (Some(user), Some(At { value: false, .. })) = (&user, include_user) {
-            self.options.error(user.span(), "`user` does not go with `include_user = false`");
+        let user = self.options.text("user", "a template, such as \"{user_id}\"");
+        let anonymous = include_user.is_some_and(|include| !include.value);
+        if let (Some(user), true) = (&user, anonymous) {
+            let accepted = "accepted is one of them";
+            self.options
+                .error(user.span(), format!("`user` does not go with `include_user = false`; {accepted}"));
         }
         let user = user.and_then(|literal| self.options.include(Template::new(literal)));
-        let function = self.options.flag("function").is_some_and(|function| function.value);
-        Some(Kind::Duplicate { user, function })
+        let function = self.options.flag("function").filter(|function| function.value);
+        Some(Kind::Duplicate { user, anonymous, function: function.map(|function| function.span) })
     }
 
     /// What all three have.
@@ -170,7 +184,7 @@ impl Read {
 
     fn required_key(&mut self) -> Option<Template> {
         self.options.require("key", "a template, such as `key = \"order:{order_id}\"`");
-        let literal = self.options.text("key")?;
+        let literal = self.options.text("key", "a template, such as \"order:{order_id}\"")?;
         self.options.include(Template::new(literal))
     }
 
@@ -211,7 +225,7 @@ impl Read {
     }
 
     fn text(&mut self, name: &'static str, check: impl FnOnce(&str) -> std::result::Result<(), String>) {
-        let Some(text) = self.options.text(name) else { return };
+        let Some(text) = self.options.text(name, "a string") else { return };
         if let Err(wrong) = check(&text.value()) {
             self.options.error(text.span(), format!("invalid `{name}`: {wrong}"));
         }

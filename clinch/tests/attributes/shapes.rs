@@ -1,6 +1,14 @@
-//! Functions of many shapes, all of which can be guarded, without a warning.
+//! Functions of many shapes, all of which can be guarded, without a warning, even by those who ask for all of them.
 
-#![deny(warnings, unused, unused_qualifications, trivial_casts, elided_lifetimes_in_paths, single_use_lifetimes)]
+#![warn(
+    clippy::pedantic,
+    clippy::nursery,
+    unused,
+    unused_qualifications,
+    trivial_casts,
+    elided_lifetimes_in_paths
+)]
+#![allow(dead_code, unreachable_pub, reason = "it is enough that they compile")]
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -153,7 +161,7 @@ pub async fn generics<'a, T, const N: usize>(
     data: [T; N],
 ) -> Result<&'a T, Failure>
 where
-    T: Display + PartialEq + Clone,
+    T: Display + PartialEq + Send + Sync,
 {
     if data.contains(first) && second.to_string() == third {
         return Ok(first);
@@ -181,8 +189,10 @@ pub async fn coercions(yes: bool) -> Result<Box<dyn Debug + Send>, Box<dyn StdEr
     if yes {
         return Ok(Box::new(1));
     }
-    let result = "x".parse::<u64>().map_err(|error| error.into());
-    let number: u64 = result.map_err(|error: Box<dyn StdError + Send + Sync>| error)?;
+    let number: u64 = "x".parse()?;
+    if number == 0 {
+        return Err(Box::new(std::fmt::Error));
+    }
     Ok(Box::new(number))
 }
 
@@ -213,7 +223,7 @@ pub async fn own_names(key: u64, manager: u64, admission: u64, result: u64, call
     #![allow(dead_code)]
     struct Failure;
     enum Option {}
-    fn helper(error: u64) -> u64 {
+    const fn helper(error: u64) -> u64 {
         error
     }
     let _ = lease;
@@ -259,7 +269,7 @@ pub trait Till {
     fn number(&self) -> u64;
 
     #[allow(async_fn_in_trait)]
-    #[clinch::prevent_duplicate(key_prefix = "till")]
+    #[clinch::prevent_duplicate(key_prefix = "till", include_user = false)]
     async fn open(&self, with: u64) -> Outcome<u64> {
         Ok(self.number() + with)
     }

@@ -1,0 +1,5 @@
+//! Attributes on functions, on the memory engine.
+
+#![cfg(feature = "macros")]
+
+mod shapes;
