@@ -118,7 +118,7 @@ impl Once {
         let header = match self.header(request.headers()) {
             Ok(Some(header)) => header,
             Ok(None) => return Ok(inner.call(untouched(request)).await?.map(unread_body)),
-            Err(refusal) if self.looks_on(&refusal) => {
+            Err(refusal) if self.looks_on(&refusal.detail) => {
                 return Ok(inner.call(untouched(request)).await?.map(unread_body));
             }
             Err(refusal) => return Ok(self.refuse(refusal)),
@@ -152,20 +152,26 @@ impl Once {
                 };
             }
             Ok(Asked::Replay(response)) => {
-                self.web.guards().counts().count(Event::Replayed);
-                return Ok(response.map(ResponseBody::whole));
+                if !self.looks_on("it would have been answered with the stored result") {
+                    self.web.guards().counts().count(Event::Replayed);
+                    return Ok(response.map(ResponseBody::whole));
+                }
+                None
             }
-            Ok(Asked::Refused(refusal)) => refusal,
-            Err(error) => Refusal::of(&error),
+            Ok(Asked::Refused(refusal)) => Some(refusal),
+            Err(error) => Some(Refusal::of(&error)),
         };
-        if self.looks_on(&refusal) {
-            return Ok(inner.call(Request::from_parts(parts, body)).await?.map(unread_body));
+        if let Some(refusal) = refusal
+            && !self.looks_on(&refusal.detail)
+        {
+            return Ok(self.refuse(refusal));
         }
-        Ok(self.refuse(refusal))
+        Ok(inner.call(Request::from_parts(parts, body)).await?.map(unread_body))
     }
 
-    fn looks_on(&self, refusal: &Refusal) -> bool {
-        self.web.guards().looks_on(self.policy.shadow, &refusal.detail)
+    /// Whether somebody is let through all the same, and counts it.
+    fn looks_on(&self, reason: &str) -> bool {
+        self.web.guards().looks_on(self.policy.shadow, &reason)
     }
 
     fn refuse<R>(&self, refusal: Refusal) -> Response<ResponseBody<R>> {
@@ -195,7 +201,10 @@ impl Once {
         let options = LockOptions::new(self.policy.lease).renew().label(fingerprint);
         let options = guards.with_strategy(options, self.policy.strategy);
         let mut outcome = guards.locks().attempt_idempotent(key.clone(), options.clone()).await?;
+        // One that only looks on keeps nobody waiting.
+        let looks_on = self.policy.shadow || guards.settings().shadow;
         if let (InFlight::Wait(wait), Outcome::DeniedByLock(denied)) = (self.policy.in_flight, &outcome)
+            && !looks_on
             && denied.done.is_none()
             && !is_other(denied, fingerprint)
         {
