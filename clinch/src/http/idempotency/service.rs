@@ -115,7 +115,10 @@ impl Once {
         if !self.applies(request.method()) {
             return Ok(inner.call(untouched(request)).await?.map(unread_body));
         }
-        let header = match self.header(request.headers()) {
+        let header = self.header(request.headers());
+        // Whoever has no key and needs none did not come to the guard.
+        self.web.guards().works(!matches!(header, Ok(None)));
+        let header = match header {
             Ok(Some(header)) => header,
             Ok(None) => return Ok(inner.call(untouched(request)).await?.map(unread_body)),
             Err(refusal) if self.looks_on(&refusal.detail) => {
@@ -123,7 +126,6 @@ impl Once {
             }
             Err(refusal) => return Ok(self.refuse(refusal)),
         };
-        self.web.guards().works(true);
         let (mut parts, body) = request.into_parts();
         let limits = self.web.guards().settings().limits;
         let (read, body) = body::read(body, limits.body_bytes).await;
@@ -176,10 +178,16 @@ impl Once {
 
     fn refuse<R>(&self, refusal: Refusal) -> Response<ResponseBody<R>> {
         let event = match refusal.kind {
-            RefusalKind::Engine => Event::EngineFailure,
-            _ => Event::Duplicate,
+            RefusalKind::Engine => Some(Event::EngineFailure),
+            RefusalKind::IdempotencyKeyReused
+            | RefusalKind::IdempotencyInFlight
+            | RefusalKind::ResponseNotStored => Some(Event::Duplicate),
+            // The request itself is at fault, or the guard.
+            _ => None,
         };
-        self.web.guards().counts().count(event);
+        if let Some(event) = event {
+            self.web.guards().counts().count(event);
+        }
         let (status, message) = (self.policy.status, self.policy.message.as_deref());
         self.web.refusal(refusal, status, message).map(ResponseBody::whole)
     }
