@@ -3,4 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, reason = "tests")]
 
 mod common;
+mod idempotency;
+mod idempotency_bodies;
+mod keyed;
 mod seeds;
