@@ -139,6 +139,22 @@ async fn min_hold_keeps_it_closed_however_quickly_the_handler_ends() {
     }
 }
 
+/// A least time that is longer than the longest interval is cut with the interval.
+///
+/// Proves: D8, D9
+#[tokio::test]
+async fn min_hold_is_no_way_around_the_longest_interval() {
+    for (engine, web, _server) in engines().await {
+        let web = with_settings(&web, Settings::new().intervals(LONG, 2 * LONG));
+        let policy = DuplicatePolicy::new().interval(100 * LONG).min_hold(100 * LONG);
+        let bench = Bench::duplicate("/orders", &web, policy).await;
+        let order = || post_as("alice", "/orders", &json!({"item": 7}));
+        assert_eq!(bench.run(order()).await.status, 200);
+        let (in_progress, left) = told(&bench.submit(order()).await.refused());
+        assert!(!in_progress && (1_000..=60_000).contains(&left), "{engine}: {left}");
+    }
+}
+
 /// The messages of warnings on this thread.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
