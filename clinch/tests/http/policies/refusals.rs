@@ -203,3 +203,25 @@ async fn messages_in_any_language_arrive_as_they_were_written() {
         }
     }
 }
+
+/// Who sends what a guard cannot look at is refused, but is no duplicate, and is in nobody's way: such requests must not look
+/// like a flood of duplicates.
+#[tokio::test]
+async fn a_bad_request_is_not_counted_as_a_duplicate() {
+    for (engine, web, _server) in engines().await {
+        let settings = Settings::new().limits(Limits::new().body_bytes(100));
+        let web = Web::new(web.guards().clone().with_settings(settings).unwrap());
+        let duplicate = Bench::duplicate("/orders", &web, DuplicatePolicy::new()).await;
+        let locked = Bench::with("/orders", &web.lock(LockPolicy::new("order:{id}")).unwrap()).await;
+        let large = json!({"text": "x".repeat(200)});
+        for (bench, request, status) in [
+            (&duplicate, post_as("alice", "/orders", &large), 413),
+            (&locked, post_as("alice", "/orders", &json!({})), 400),
+        ] {
+            assert_eq!(bench.submit(request).await.refused().status, status, "{engine}");
+        }
+        let counts = web.guards().statistics();
+        let refused = counts.duplicates + counts.denied_by_lock + counts.denied_by_limit;
+        assert_eq!((refused, counts.engine_failures, counts.admitted), (0, 0, 0), "{engine}: {counts:?}");
+    }
+}
