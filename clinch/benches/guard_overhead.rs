@@ -81,10 +81,8 @@ async fn round(case: &Case) -> f64 {
 #[tokio::main]
 async fn main() {
     let server = RedisServer::start();
-    let engines = [
-        ("memory", LockManager::memory()),
-        ("Redis", LockManager::connect(&server.url()).await.unwrap()),
-    ];
+    let engines =
+        [("memory", LockManager::memory()), ("Redis", LockManager::connect(&server.url()).await.unwrap())];
     let plain = || Router::new().route("/orders", post(handler));
     let mut cases = vec![Case {
         name: "no guard",
@@ -106,7 +104,8 @@ async fn main() {
             ("duplicate guard, refused", plain().layer(refusing), StatusCode::TOO_MANY_REQUESTS, false),
             ("one lock for all", plain().layer(locked), StatusCode::OK, true),
         ] {
-            let case = Case { name: name(text), address: serve(app).await, expected, different, rates: Vec::new() };
+            let case =
+                Case { name: name(text), address: serve(app).await, expected, different, rates: Vec::new() };
             if expected != StatusCode::OK {
                 // The first one is let in.
                 let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
@@ -127,7 +126,7 @@ async fn main() {
         (rates[0], rates[rates.len() / 2], rates[rates.len() - 1])
     };
     let (_, reference, _) = median(&cases[0].rates);
-    println!("{:<36} {:>10} {:>8}   {}", "", "requests/s", "ratio", "least … most");
+    println!("{:<36} {:>10} {:>8}   least … most", "", "requests/s", "ratio");
     for case in &cases {
         let (least, middle, most) = median(&case.rates);
         println!("{:<36} {middle:>10.0} {:>7.2}×   {least:.0} … {most:.0}", case.name, middle / reference);
