@@ -2,7 +2,7 @@
 #![cfg(feature = "axum")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, reason = "tests")]
 
-mod bench;
 mod common;
 mod policies;
 mod seeds;
+mod stage;

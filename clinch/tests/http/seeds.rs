@@ -15,8 +15,8 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use crate::bench::{Bench, DONE, End};
 use crate::common::{LONG, Service, engines, post_as};
+use crate::stage::{Bench, DONE, End};
 
 /// A handler that runs until it is let go, and counts.
 #[derive(Clone)]
