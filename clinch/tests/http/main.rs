@@ -2,10 +2,10 @@
 #![cfg(feature = "axum")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, reason = "tests")]
 
-mod bench;
 mod common;
 mod idempotency;
 mod idempotency_bodies;
 mod keyed;
 mod policies;
 mod seeds;
+mod stage;

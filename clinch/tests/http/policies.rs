@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::field::{Field, Visit};
 use tracing::span;
 
-use crate::bench::{Bench, DONE, End, POLL, Running};
 use crate::common::{Answer, LONG, engines, post_as};
+use crate::stage::{Bench, DONE, End, POLL, Running};
 
 /// Web with these settings on the same engine, and counts of its own.
 pub(crate) fn with_settings(web: &Web, settings: Settings) -> Web {

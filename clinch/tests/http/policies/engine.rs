@@ -9,8 +9,8 @@ use clinch_testkit::proxy::{Action, FaultProxy, Rule};
 use clinch_testkit::server::RedisServer;
 use serde_json::json;
 
-use crate::bench::{Bench, DONE, KINDS, Kind, same_orders};
 use crate::common::{Answer, LONG, Service};
+use crate::stage::{Bench, DONE, KINDS, Kind, same_orders};
 
 /// What Redis says when it may not write: an engine that fails, and is asked again in vain or not.
 const REFUSAL: &[u8] = b"-NOREPLICAS Not enough good replicas to write.\r\n";

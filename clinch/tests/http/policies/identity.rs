@@ -13,8 +13,8 @@ use http::{HeaderName, HeaderValue, Request};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, DONE, route};
 use crate::common::{LONG, engines, post};
+use crate::stage::{Bench, DONE, route};
 
 /// Only users count.
 fn policy() -> DuplicatePolicy {

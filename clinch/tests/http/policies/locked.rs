@@ -11,8 +11,8 @@ use clinch::submit::{LimitPolicy, LockPolicy};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use crate::bench::{Bench, DONE, End, POLL, holders};
 use crate::common::{LONG, Service, engines, post, post_as};
+use crate::stage::{Bench, DONE, End, POLL, holders};
 
 /// Who does not get the lock is told 409, and when to try again; another key is not in the way, and every end frees it.
 ///

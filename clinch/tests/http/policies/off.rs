@@ -8,8 +8,8 @@ use http::Method;
 use serde_json::json;
 
 use super::with_settings;
-use crate::bench::{Bench, DONE, KINDS, Kind, holders, same_orders};
 use crate::common::{engines, post};
+use crate::stage::{Bench, DONE, KINDS, Kind, holders, same_orders};
 
 /// A guard that is off, by its policy or by the settings, lets everybody in, counts nobody and leaves nothing.
 ///

@@ -13,8 +13,8 @@ use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, DONE, KINDS, Kind, same_orders};
 use crate::common::{Answer, Service, engines, post_as};
+use crate::stage::{Bench, DONE, KINDS, Kind, same_orders};
 
 /// The answer to the second one while the first one runs.
 async fn refused(bench: &Bench) -> Answer {

@@ -6,8 +6,8 @@ use clinch::http::Web;
 use clinch::submit::{DuplicatePolicy, Guards, ReleaseWhen, Settings};
 use serde_json::json;
 
-use crate::bench::{Bench, DONE, End, Engine, holders};
 use crate::common::{LONG, post_as};
+use crate::stage::{Bench, DONE, End, Engine, holders};
 
 /// A duplicate that is sent to another instance of the service is refused there, until the first instance is done.
 ///

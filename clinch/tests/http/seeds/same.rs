@@ -10,8 +10,8 @@ use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, DONE, holders, route};
 use crate::common::{LONG, Service, engines, post_as};
+use crate::stage::{Bench, DONE, holders, route};
 
 fn policy() -> DuplicatePolicy {
     DuplicatePolicy::new().interval(2 * LONG)
