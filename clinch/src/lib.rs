@@ -38,7 +38,7 @@
 #![cfg_attr(not(all(feature = "macros", feature = "http")), allow(dead_code))]
 
 /// The examples of the README, as tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../README.md")]
 struct ReadmeExamples;
 

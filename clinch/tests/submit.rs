@@ -1,6 +1,6 @@
 //! The duplicate guard by plain calls, without any web framework.
 #![cfg(feature = "submit")]
-#![expect(missing_docs, clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::time::Duration;
 

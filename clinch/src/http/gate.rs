@@ -45,8 +45,8 @@ pub trait Gate: sealed::Sealed + Clone + Send + Sync + 'static {
 
     /// Whether the body must be read.
     #[doc(hidden)]
-    fn needs_body(&self, web: &Web) -> bool {
-        let _ = web;
+    fn needs_body(&self, web: &Web, look: HiddenLook<'_>) -> bool {
+        let _ = (web, look);
         false
     }
 
@@ -98,8 +98,8 @@ impl Gate for DuplicateGate {
         }
     }
 
-    fn needs_body(&self, web: &Web) -> bool {
-        Look::needs_body(web, &self.0)
+    fn needs_body(&self, web: &Web, look: HiddenLook<'_>) -> bool {
+        look.0.needs_body(web, &self.0)
     }
 
     fn wish(
@@ -120,7 +120,8 @@ impl Gate for DuplicateGate {
 fn key(template: &KeyTemplate, look: Look<'_>) -> Result<Key, Error> {
     let mut values = Vec::new();
     for name in template.placeholders() {
-        let value = look.named(name).ok_or_else(|| Error::MissingParameter { name: name.to_owned() })?;
+        // An empty one would make one key of all who send it empty.
+        let value = look.named(name).filter(|value| !value.is_empty()).ok_or_else(|| Error::MissingParameter { name: name.to_owned() })?;
         values.push((name, value));
     }
     let values: Vec<(&str, &dyn std::fmt::Display)> =

@@ -1,6 +1,7 @@
 //! What was submitted by a request, as far as a guard looks at it.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method, Uri, header};
@@ -82,9 +83,27 @@ impl<'a> Look<'a> {
         format!("{} {}", self.method, self.route().unwrap_or_else(|| self.uri().path()))
     }
 
-    /// Whether the body must be read before the guard can say who it is for.
-    pub(super) fn needs_body(web: &Web, policy: &DuplicatePolicy) -> bool {
-        policy.include_params || (policy.include_user && web.identity().needs_params())
+    /// Whether the body must be read before the guard can say what was submitted, and by whom.
+    pub(super) fn needs_body(&self, web: &Web, policy: &DuplicatePolicy) -> bool {
+        policy.include_params || (policy.include_user && self.identity_is_in_body(web))
+    }
+
+    /// Whether the sender cannot be told without the body: a step asks for a parameter that is not in the address, before any
+    /// other knows who it is.
+    fn identity_is_in_body(&self, web: &Web) -> bool {
+        if !web.identity().needs_params() {
+            return false;
+        }
+        let in_path = self.in_path();
+        let params = self.params(in_path.as_deref(), None);
+        let missed = Cell::new(false);
+        let param = |name: &str| {
+            let found = params.param(name);
+            missed.set(missed.get() || found.is_none());
+            found
+        };
+        web.identity().identify(&Sender::new(self.headers, self.extensions, &param));
+        missed.get()
     }
 
     /// A parameter of the path or of the query.

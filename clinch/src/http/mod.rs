@@ -32,7 +32,7 @@ pub use self::body::RequestBody;
 pub use self::extract::Held;
 pub use self::finishing::ResponseFuture;
 pub use self::gate::{DuplicateGate, Gate, LimitGate, LockGate};
-pub use self::idempotency::{IdempotencyLayer, IdempotencyService};
+pub use self::idempotency::{IdempotencyLayer, IdempotencyService, Rest};
 pub use self::identity::{
     Authorization, Identify, IdentityChain, Sender, SessionCookie, UserParam, Verified, VerifiedUser,
 };

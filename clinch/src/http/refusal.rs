@@ -386,7 +386,7 @@ mod tests {
         for (cause, retry_after, status) in [
             (DeniedBy::Lock, left, 409),
             (DeniedBy::Lock, None, 409),
-            (DeniedBy::TooLate, None, 409),
+            (DeniedBy::TooLate, None, 503),
             (DeniedBy::Revoked, None, 409),
             (DeniedBy::Limit, left, 503),
         ] {

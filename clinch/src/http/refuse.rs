@@ -53,6 +53,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::error::Error;
     use crate::http::RefusalKind;
 
     #[test]

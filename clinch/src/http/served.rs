@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::body::{RequestBody, Watched};
 use super::finishing::{Begun, ResponseFuture};
-use super::look::{Head, Look, unread};
+use super::look::{Head, unread};
 use super::web::Web;
 use crate::error::Error;
 use crate::submit::request::{self, Answer, Submitting};
@@ -98,12 +98,13 @@ struct Served<B> {
 impl<B: Body<Data = Bytes> + Send + Unpin> Served<B> {
     async fn look(&self, policy: &DuplicatePolicy) -> Result<Submission, Error> {
         let limit = self.web.guards().settings().limits.body_bytes;
-        let body = if Look::needs_body(&self.web, policy) {
+        let look = self.head.look();
+        let body = if look.needs_body(&self.web, policy) {
             Some(self.body.whole().await.map_err(|why| unread(why, limit))?)
         } else {
             None
         };
-        self.head.look().submission(&self.web, policy, body.as_ref())
+        look.submission(&self.web, policy, body.as_ref())
     }
 }
 

@@ -84,7 +84,7 @@ where
     let guards = web.guards();
     let limit = guards.settings().limits.body_bytes;
     let (mut parts, body) = request.into_parts();
-    let (read, body) = if gate.needs_body(&web) {
+    let (read, body) = if gate.needs_body(&web, HiddenLook(Look::of(&parts))) {
         let (read, body) = body::read(body, limit).await;
         (Some(read), body)
     } else {

@@ -145,6 +145,7 @@ impl Core {
             boot_until: boot_at.map(|at| at + valid),
             // The engine counts from when it got the request, which the time limit bounds, and may be a little slow.
             engine_until: sent_at + lease.longest_ttl() + self.call_timeout + drift,
+            allowance: drift,
         }
     }
 }

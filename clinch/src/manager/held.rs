@@ -115,6 +115,8 @@ pub(super) struct Window {
     pub(super) boot_until: Option<Duration>,
     /// After this nothing of it can be left in the engine.
     pub(super) engine_until: Instant,
+    /// By how much its validity ends before its TTL, to allow for drift.
+    pub(super) allowance: Duration,
 }
 
 #[derive(Debug)]
@@ -164,7 +166,8 @@ impl Held {
     /// What somebody has who went on although the engine failed: it excludes inside this process until then, and the
     /// attempt, if it was sent, is taken back at the end.
     pub(super) fn degraded(attempt: Arc<Attempt>, until: Instant, scope: u64) -> Self {
-        let window = Window { valid_until: until, boot_until: None, engine_until: until };
+        let window =
+            Window { valid_until: until, boot_until: None, engine_until: until, allowance: Duration::ZERO };
         let scope = AtomicU64::new(scope);
         Self { degraded: true, scope, ..Self::new(attempt, window, None, Phase::Held) }
     }
@@ -173,7 +176,8 @@ impl Held {
     pub(super) fn to_take_back(attempt: Arc<Attempt>) -> Self {
         let now = Instant::now();
         // An acquire that is still on its way may be granted as late as now, and then lives for its TTL.
-        let window = Window { valid_until: now, boot_until: None, engine_until: now + attempt.longest_ttl() };
+        let engine_until = now + attempt.longest_ttl();
+        let window = Window { valid_until: now, boot_until: None, engine_until, allowance: Duration::ZERO };
         Self::new(attempt, window, None, Phase::Releasing)
     }
 
@@ -319,8 +323,9 @@ impl Held {
     pub(super) fn holder(&self, on: &ClaimKey) -> Holder {
         let place = self.claims().iter().position(|claim| claim.on() == on).unwrap_or_default();
         let (claim, pass) = (&self.claims()[place], self.state().pass);
-        // The whole is good as long as its shortest claim; this one may last longer.
-        let longer = claim.ttl().saturating_sub(self.attempt.ttl());
+        // The whole is good as long as its shortest claim; this one may last longer. In the engine, whose time others wait
+        // for, it lasts for all of its TTL.
+        let longer = claim.ttl().saturating_sub(self.attempt.ttl()) + self.state().window.allowance;
         let remaining = (self.remaining() + longer).max(Duration::from_millis(1));
         Holder::new(claim.on().clone(), claim.mode(), self.attempt.token().clone(), Some(remaining))
             .with_fence(self.fence(place, pass))

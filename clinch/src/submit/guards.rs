@@ -154,13 +154,15 @@ impl Guards {
         }
         policy.check()?;
         let key = submission.key(policy, &self.0.hasher, self.0.settings.limits)?;
-        let mut options = self.with_strategy(LockOptions::new(self.clamp(policy.interval)), policy.strategy);
+        let interval = self.clamp(policy.interval);
+        let mut options = self.with_strategy(LockOptions::new(interval), policy.strategy);
         if policy.renew {
             options = options.renew();
         }
         let ending = Ending {
             release: policy.release,
-            min_hold: policy.min_hold,
+            // It is within the policy's own interval, which may be longer than the longest one.
+            min_hold: policy.min_hold.min(interval),
             kept_on_drop: policy.disconnect == Disconnect::Hold,
         };
         let outcome = self.0.locks.attempt_duplicate(key, options).await?;

@@ -3,4 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, reason = "tests")]
 
 mod common;
+mod idempotency;
+mod idempotency_bodies;
+mod keyed;
+mod policies;
 mod seeds;
+mod stage;

@@ -7,6 +7,7 @@
 //! What it cannot promise: if the process dies, or the engine loses its memory, between the handler's effect and the storing
 //! of its result, a repetition after the lease's TTL is carried out again.
 
+mod rest;
 mod service;
 mod stored;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
+pub use self::rest::Rest;
 pub use self::service::IdempotencyService;
 use super::web::Web;
 use crate::error::Error;

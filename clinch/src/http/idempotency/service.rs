@@ -1,11 +1,10 @@
 //! A service whose requests are carried out once.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 use tower_service::Service;
@@ -18,6 +17,7 @@ use super::super::response_body::ResponseBody;
 use super::super::service::run;
 use super::super::web::Web;
 use super::super::{Refusal, RefusalKind};
+use super::rest::{self, Read, Rest};
 use super::stored::{Stored, kept};
 use crate::error::{Denied, Error};
 use crate::key::Key;
@@ -46,8 +46,9 @@ where
     S::Error: Send,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     R: Body<Data = Bytes> + Send + Unpin + 'static,
+    R::Error: Send,
 {
-    type Response = Response<ResponseBody<R>>;
+    type Response = Response<ResponseBody<Rest<R>>>;
     type Error = S::Error;
     type Future = ResponseFuture<Result<Self::Response, S::Error>>;
 
@@ -104,7 +105,7 @@ impl Once {
         self,
         mut inner: S,
         request: Request<B>,
-    ) -> Result<Response<ResponseBody<R>>, S::Error>
+    ) -> Result<Response<ResponseBody<Rest<R>>>, S::Error>
     where
         S: Service<Request<RequestBody<B>>, Response = Response<R>>,
         B: Body<Data = Bytes> + Unpin,
@@ -112,17 +113,19 @@ impl Once {
     {
         let untouched = |request: Request<B>| request.map(RequestBody::untouched);
         if !self.applies(request.method()) {
-            return Ok(inner.call(untouched(request)).await?.map(ResponseBody::inner));
+            return Ok(inner.call(untouched(request)).await?.map(unread_body));
         }
-        let header = match self.header(request.headers()) {
+        let header = self.header(request.headers());
+        // Whoever has no key and needs none did not come to the guard.
+        self.web.guards().works(!matches!(header, Ok(None)));
+        let header = match header {
             Ok(Some(header)) => header,
-            Ok(None) => return Ok(inner.call(untouched(request)).await?.map(ResponseBody::inner)),
-            Err(refusal) if self.looks_on(&refusal) => {
-                return Ok(inner.call(untouched(request)).await?.map(ResponseBody::inner));
+            Ok(None) => return Ok(inner.call(untouched(request)).await?.map(unread_body)),
+            Err(refusal) if self.looks_on(&refusal.detail) => {
+                return Ok(inner.call(untouched(request)).await?.map(unread_body));
             }
             Err(refusal) => return Ok(self.refuse(refusal)),
         };
-        self.web.guards().works(true);
         let (mut parts, body) = request.into_parts();
         let limits = self.web.guards().settings().limits;
         let (read, body) = body::read(body, limits.body_bytes).await;
@@ -151,28 +154,40 @@ impl Once {
                 };
             }
             Ok(Asked::Replay(response)) => {
-                self.web.guards().counts().count(Event::Replayed);
-                return Ok(response.map(ResponseBody::whole));
+                if !self.looks_on("it would have been answered with the stored result") {
+                    self.web.guards().counts().count(Event::Replayed);
+                    return Ok(response.map(ResponseBody::whole));
+                }
+                None
             }
-            Ok(Asked::Refused(refusal)) => refusal,
-            Err(error) => Refusal::of(&error),
+            Ok(Asked::Refused(refusal)) => Some(refusal),
+            Err(error) => Some(Refusal::of(&error)),
         };
-        if self.looks_on(&refusal) {
-            return Ok(inner.call(Request::from_parts(parts, body)).await?.map(ResponseBody::inner));
+        if let Some(refusal) = refusal
+            && !self.looks_on(&refusal.detail)
+        {
+            return Ok(self.refuse(refusal));
         }
-        Ok(self.refuse(refusal))
+        Ok(inner.call(Request::from_parts(parts, body)).await?.map(unread_body))
     }
 
-    fn looks_on(&self, refusal: &Refusal) -> bool {
-        self.web.guards().looks_on(self.policy.shadow, &refusal.detail)
+    /// Whether somebody is let through all the same, and counts it.
+    fn looks_on(&self, reason: &str) -> bool {
+        self.web.guards().looks_on(self.policy.shadow, &reason)
     }
 
     fn refuse<R>(&self, refusal: Refusal) -> Response<ResponseBody<R>> {
         let event = match refusal.kind {
-            RefusalKind::Engine => Event::EngineFailure,
-            _ => Event::Duplicate,
+            RefusalKind::Engine => Some(Event::EngineFailure),
+            RefusalKind::IdempotencyKeyReused
+            | RefusalKind::IdempotencyInFlight
+            | RefusalKind::ResponseNotStored => Some(Event::Duplicate),
+            // The request itself is at fault, or the guard.
+            _ => None,
         };
-        self.web.guards().counts().count(event);
+        if let Some(event) = event {
+            self.web.guards().counts().count(event);
+        }
         let (status, message) = (self.policy.status, self.policy.message.as_deref());
         self.web.refusal(refusal, status, message).map(ResponseBody::whole)
     }
@@ -194,7 +209,10 @@ impl Once {
         let options = LockOptions::new(self.policy.lease).renew().label(fingerprint);
         let options = guards.with_strategy(options, self.policy.strategy);
         let mut outcome = guards.locks().attempt_idempotent(key.clone(), options.clone()).await?;
+        // One that only looks on keeps nobody waiting.
+        let looks_on = self.policy.shadow || guards.settings().shadow;
         if let (InFlight::Wait(wait), Outcome::DeniedByLock(denied)) = (self.policy.in_flight, &outcome)
+            && !looks_on
             && denied.done.is_none()
             && !is_other(denied, fingerprint)
         {
@@ -253,14 +271,19 @@ impl Once {
         response: Response<R>,
         admission: Admission,
         fingerprint: String,
-    ) -> Response<ResponseBody<R>> {
+    ) -> Response<ResponseBody<Rest<R>>> {
         let status = response.status();
         if !self.policy.stored.includes(status.as_u16()) {
             admission.finish(false).await;
-            return response.map(ResponseBody::inner);
+            return response.map(unread_body);
         }
-        let (parts, mut body) = response.into_parts();
-        let (read, whole) = read_response(&mut body, self.policy.max_response_bytes).await;
+        let (parts, body) = response.into_parts();
+        let (read, whole, rest) = match rest::read(body, self.policy.max_response_bytes).await {
+            Read::Whole(read) => (read, true, None),
+            // Trailers are not stored; the first client has them.
+            Read::WithTrailers(read, trailers) => (read, true, Some(trailers)),
+            Read::Begun(read, rest) => (read, false, Some(rest)),
+        };
         let kept = || kept(&parts.headers, self.policy.replay_headers.as_deref());
         let stored = Stored { fingerprint, status, response: whole.then(|| (kept(), read.clone())) };
         if let Some(guard) = admission.into_guard() {
@@ -268,7 +291,10 @@ impl Once {
             // What cannot be stored keeps the key: it is not carried out again as long as the engine knows of it.
             self.web.guards().end(guard, Some(remains)).await;
         }
-        let body = if whole { ResponseBody::whole(read) } else { ResponseBody::begun(read, body) };
+        let body = match rest {
+            None => ResponseBody::whole(read),
+            Some(rest) => ResponseBody::begun(read, rest),
+        };
         Response::from_parts(parts, body)
     }
 }
@@ -279,21 +305,7 @@ fn is_other(denied: &Denied, fingerprint: &str) -> bool {
     label.is_some_and(|label| label != fingerprint)
 }
 
-/// Reads a response up to the limit, and says whether that was all of it.
-async fn read_response<R: Body<Data = Bytes> + Unpin>(body: &mut R, limit: usize) -> (Bytes, bool) {
-    let mut read = BytesMut::new();
-    while read.len() <= limit {
-        if body.size_hint().lower() > (limit - read.len()) as u64 {
-            return (read.freeze(), false);
-        }
-        let frame = std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
-        match frame.map(|frame| frame.map(http_body::Frame::into_data)) {
-            None => return (read.freeze(), true),
-            Some(Ok(Ok(data))) => read.extend_from_slice(&data),
-            // Trailers are not stored; an error is the client's to see.
-            Some(Ok(Err(_))) => {}
-            Some(Err(_)) => return (read.freeze(), false),
-        }
-    }
-    (read.freeze(), false)
+/// The body of a response that is not stored.
+const fn unread_body<R: Body>(body: R) -> ResponseBody<Rest<R>> {
+    ResponseBody::inner(Rest::unread(body))
 }

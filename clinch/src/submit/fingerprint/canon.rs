@@ -208,3 +208,70 @@ fn name_at(row: &[u8], start: usize) -> &[u8] {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A group of fields of this name, each with a value of one byte.
+    fn group(name: &[u8], values: &[u8]) -> Canon {
+        let mut canon = Canon::default();
+        let group = canon.open(Tag::Fields);
+        for value in values {
+            canon.begin_field(name);
+            canon.blob(Tag::Bytes, &[*value]);
+            canon.end_field();
+        }
+        canon.close(group);
+        canon
+    }
+
+    #[test]
+    fn names_of_any_length_are_read_back() {
+        for length in [0, 1, 7, 8, 9, 127, 128, 129, 16_383, 16_384, 3_000_000] {
+            let name = vec![b'n'; length];
+            let mut canon = Canon::default();
+            canon.tag(Tag::Null);
+            canon.begin_field(&name);
+            canon.tag(Tag::Null);
+            assert_eq!(name_at(&canon.row, 1), name, "{length}");
+        }
+    }
+
+    #[test]
+    fn what_is_long_is_sealed_and_what_is_short_stands_as_it_is() {
+        // A tag, then six bytes for every field.
+        let short = group(b"n", &[7; 170]);
+        assert_eq!((short.row.len(), short.row[0]), (1 + 170 * 6 + 1, Tag::Fields as u8));
+        let long = group(b"n", &[7; 171]);
+        assert_eq!((long.row.len(), long.row[0]), (33, Tag::Sealed as u8));
+        assert!(short.fields.is_empty() && long.fields.is_empty());
+
+        let mut canon = Canon::default();
+        canon.blob(Tag::Bytes, &[0; SEAL]);
+        assert_eq!(canon.row.len(), 1 + 2 + SEAL);
+        canon.blob(Tag::Bytes, &[0; SEAL + 1]);
+        assert_eq!(canon.row.len(), 1 + 2 + SEAL + 33);
+    }
+
+    #[test]
+    fn a_dropped_field_and_a_rewound_group_leave_nothing() {
+        let mut canon = group(b"n", &[1]);
+        let before = canon.row.clone();
+        let mark = canon.mark();
+        let open = canon.open(Tag::Object);
+        canon.begin_field(b"x");
+        let inner = canon.open(Tag::Object);
+        canon.begin_field(b"y");
+        canon.rewind(mark);
+        assert!(canon.row == before && canon.fields.is_empty());
+
+        assert_eq!((open.row, inner.fields), (before.len(), 1));
+        let open = canon.open(Tag::Object);
+        canon.begin_field(b"x");
+        canon.tag(Tag::Null);
+        canon.drop_field();
+        canon.close(open);
+        assert_eq!(canon.row[before.len()..], [Tag::Object as u8, Tag::End as u8]);
+    }
+}
