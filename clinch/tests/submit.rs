@@ -228,3 +228,22 @@ async fn a_block_runs_once_and_its_own_error_comes_back() {
     let again = guards.prevent_duplicate(&policy, &submission, async |_| Ok::<_, Failed>(2)).await;
     assert_eq!(again, Err(Failed::Clinch));
 }
+
+/// The right to release is in the value: it goes where the value goes, over threads and runtimes, and nobody else has it.
+///
+/// Proves: D11
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_right_to_release_goes_where_the_admission_goes() {
+    let guards = Guards::new(LockManager::memory());
+    let policy = DuplicatePolicy::new().interval(Duration::from_secs(60));
+    let first = guards.duplicate(&policy, &order("1", 7)).await.unwrap();
+    // On the thread that took it, others of the same user come and go, and take nothing along.
+    guards.duplicate(&policy, &order("1", 8)).await.unwrap().finish(true).await;
+    assert!(refused(&guards, &policy, &order("1", 7)).await.0);
+    let elsewhere = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(first.finish(true));
+    });
+    tokio::task::spawn_blocking(|| elsewhere.join().unwrap()).await.unwrap();
+    guards.duplicate(&policy, &order("1", 7)).await.unwrap().finish(true).await;
+}

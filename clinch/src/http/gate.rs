@@ -121,7 +121,10 @@ fn key(template: &KeyTemplate, look: Look<'_>) -> Result<Key, Error> {
     let mut values = Vec::new();
     for name in template.placeholders() {
         // An empty one would make one key of all who send it empty.
-        let value = look.named(name).filter(|value| !value.is_empty()).ok_or_else(|| Error::MissingParameter { name: name.to_owned() })?;
+        let value = look
+            .named(name)
+            .filter(|value| !value.is_empty())
+            .ok_or_else(|| Error::MissingParameter { name: name.to_owned() })?;
         values.push((name, value));
     }
     let values: Vec<(&str, &dyn std::fmt::Display)> =
