@@ -20,12 +20,17 @@ pub fn guards(named: &impl AsGuards) -> Guards {
     named.as_guards()
 }
 
-fn current(named: Option<Guards>) -> Result<Guards, Error> {
-    named.or_else(Guards::current).ok_or(Error::Missing {
+/// The guards, if the attribute is to do anything.
+fn working(named: Option<Guards>, enabled: bool) -> Result<Option<Guards>, Error> {
+    if !enabled {
+        return Ok(None);
+    }
+    let guards = named.or_else(Guards::current).ok_or(Error::Missing {
         what: "the lock manager of an attribute",
         remedy: "put the router's layer around the handler (`clinch::http::Web::layer`), call `Guards::install` when the \
                  program starts, or name it in the attribute (`manager = …`)",
-    })
+    })?;
+    Ok(Some(guards).filter(|guards| guards.is_on(true)))
 }
 
 /// Says how a refusal is to be answered, if there is somebody to answer.
@@ -71,7 +76,9 @@ impl Lock {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
     pub async fn enter(&self, named: Option<Guards>, key: Result<Key, Error>) -> Result<Admission, Error> {
-        let admitted = current(named)?.lock(&self.policy, key?).await;
+        let Some(guards) = working(named, self.policy.enabled)? else { return Ok(Admission::unguarded()) };
+        // On the heap, so that the futures of guarded functions that call each other stay small.
+        let admitted = Box::pin(guards.lock(&self.policy, key?)).await;
         answering(admitted, self.policy.status, self.policy.message.as_ref())
     }
 }
@@ -105,7 +112,8 @@ impl Limit {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
     pub async fn enter(&self, named: Option<Guards>, key: Result<Key, Error>) -> Result<Admission, Error> {
-        let admitted = current(named)?.limit(&self.policy, key?).await;
+        let Some(guards) = working(named, self.policy.enabled)? else { return Ok(Admission::unguarded()) };
+        let admitted = Box::pin(guards.limit(&self.policy, key?)).await;
         answering(admitted, self.policy.status, self.policy.message.as_ref())
     }
 }
@@ -202,18 +210,22 @@ impl DuplicateCall<'_> {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
     pub async fn enter(self, named: Option<Guards>) -> Result<Admission, Error> {
-        let guards = current(named)?;
         let policy = &self.of.policy;
-        let submission = match &self.request {
-            Some(request) if guards.is_on(policy.enabled) => request.submission(policy).await,
-            _ => self.submission,
-        };
-        let admitted = match submission {
-            Ok(submission) => guards.duplicate(policy, &submission).await,
-            // What cannot be looked at is not refused by one that only looks on.
-            Err(error) if guards.looks_on(policy.shadow, &error) => Ok(Admission::unguarded(guards)),
-            Err(error) => Err(error),
-        };
+        let Some(guards) = working(named, policy.enabled)? else { return Ok(Admission::unguarded()) };
+        // On the heap, so that the futures of guarded functions that call each other stay small.
+        let admitted = Box::pin(async {
+            let submission = match &self.request {
+                Some(request) => request.submission(policy).await,
+                None => self.submission,
+            };
+            match submission {
+                Ok(submission) => guards.duplicate(policy, &submission).await,
+                // What cannot be looked at is not refused by one that only looks on.
+                Err(error) if guards.looks_on(policy.shadow, &error) => Ok(Admission::unguarded()),
+                Err(error) => Err(error),
+            }
+        })
+        .await;
         if let (Ok(_), Some(request)) = (&admitted, &self.request) {
             request.on_disconnect(policy.disconnect);
         }

@@ -95,7 +95,7 @@ where
     let admitted = match wish {
         Ok(wish) => gate.admit(guards, wish).await,
         // What cannot be looked at is not refused by one that only looks on.
-        Err(error) if guards.looks_on(handling.shadow, &error) => Ok(Admission::unguarded(guards.clone())),
+        Err(error) if guards.looks_on(handling.shadow, &error) => Ok(Admission::unguarded()),
         Err(error) => Err(error),
     };
     let admission = match admitted {

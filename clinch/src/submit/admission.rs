@@ -14,7 +14,8 @@ use crate::manager::{Lease, LockGuard, Remains, Stay};
 pub struct Admission {
     guard: Option<LockGuard>,
     ending: Ending,
-    guards: Guards,
+    /// None where nobody was asked.
+    guards: Option<Guards>,
 }
 
 /// What becomes of the lease at the end.
@@ -34,12 +35,12 @@ impl Ending {
 
 impl Admission {
     pub(crate) const fn new(guard: LockGuard, ending: Ending, guards: Guards) -> Self {
-        Self { guard: Some(guard), ending, guards }
+        Self { guard: Some(guard), ending, guards: Some(guards) }
     }
 
     /// Let in without a lease: by a guard that is not enabled, or only looks on.
-    pub(crate) const fn unguarded(guards: Guards) -> Self {
-        Self { guard: None, ending: Ending::RELEASE, guards }
+    pub(crate) const fn unguarded() -> Self {
+        Self { guard: None, ending: Ending::RELEASE, guards: None }
     }
 
     /// A look at the lease: its fence, whether it is degraded, when it is lost. None if the guard is not enabled, or is in
@@ -71,8 +72,9 @@ impl Admission {
     /// Safe: if the future is dropped, it goes on in the background.
     pub async fn finish(mut self, success: bool) {
         let remains = self.remains(success);
-        let Some(guard) = self.guard.take() else { return };
-        self.guards.end(guard, remains).await;
+        if let (Some(guard), Some(guards)) = (self.guard.take(), self.guards.take()) {
+            guards.end(guard, remains).await;
+        }
     }
 
     /// As [`finish`](Self::finish), in the background.

@@ -150,7 +150,7 @@ impl Guards {
         submission: &Submission,
     ) -> Result<Admission, Error> {
         if !self.works(policy.enabled) {
-            return Ok(Admission::unguarded(self.clone()));
+            return Ok(Admission::unguarded());
         }
         policy.check()?;
         let key = submission.key(policy, &self.0.hasher, self.0.settings.limits)?;
@@ -187,7 +187,7 @@ impl Guards {
     /// Safe: a dropped call leaves nothing behind.
     pub async fn lock(&self, policy: &LockPolicy, key: impl IntoKey) -> Result<Admission, Error> {
         if !self.works(policy.enabled) {
-            return Ok(Admission::unguarded(self.clone()));
+            return Ok(Admission::unguarded());
         }
         let options = policy.options(self.0.settings.strategy);
         let outcome = self.0.locks.attempt(key, options).await?;
@@ -203,7 +203,7 @@ impl Guards {
     /// Safe: a dropped call leaves nothing behind.
     pub async fn limit(&self, policy: &LimitPolicy, key: impl IntoKey) -> Result<Admission, Error> {
         if !self.works(policy.enabled) {
-            return Ok(Admission::unguarded(self.clone()));
+            return Ok(Admission::unguarded());
         }
         let options = policy.options(self.0.settings.strategy);
         let outcome = self.0.locks.limit(key, policy.limit)?.attempt(options).await?;
@@ -285,7 +285,7 @@ impl Guards {
             Outcome::EngineFailed(error) => (Event::EngineFailure, error),
         };
         if self.looks_on(shadow, &error) {
-            return Ok(Admission::unguarded(self.clone()));
+            return Ok(Admission::unguarded());
         }
         self.0.counts.count(event);
         Err(error)

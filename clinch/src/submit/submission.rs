@@ -98,7 +98,7 @@ impl Submission {
             (_, false) => ANY.to_owned(),
             (Some(user), true) => hasher.identity(user),
             (None, true) => {
-                let remedy = "say who submits, or set `include_user = false` if that does not count";
+                let remedy = "say who submits (`user = \"{…}\"` in an attribute), or set `include_user = false` if that does not count";
                 return Err(Error::Missing { what: "the user of a submission", remedy });
             }
         };
