@@ -253,6 +253,12 @@ impl Once {
                 Refusal::new(RefusalKind::IdempotencyInFlight).detail(detail).retry_after(after),
             );
         };
+        if record.as_bytes().is_empty() {
+            // That is what is left of a handler that was dropped and whose key is held.
+            let detail = "the first request with this `Idempotency-Key` was broken off, and nobody knows how far it came; it is not carried out again before its key is free";
+            let refusal = Refusal::new(RefusalKind::ResponseNotStored).detail(detail).message(detail);
+            return Asked::Refused(Refusal { retry_after: denied.retry_after, ..refusal });
+        }
         match Stored::of(record) {
             Some(stored) if stored.fingerprint != fingerprint => reused(),
             stored => stored.and_then(Stored::replay).map_or_else(
