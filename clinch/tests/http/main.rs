@@ -5,5 +5,6 @@
 mod common;
 mod idempotency;
 mod idempotency_bodies;
+mod idempotency_flight;
 mod keyed;
 mod seeds;
