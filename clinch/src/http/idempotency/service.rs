@@ -205,8 +205,8 @@ impl Once {
 
     async fn ask(&self, key: &Key, fingerprint: &str) -> Result<Asked, Error> {
         let guards = self.web.guards();
-        // Who holds the key says by its label what for.
-        let options = LockOptions::new(self.policy.lease).renew().label(fingerprint);
+        // Who holds the key says by its label what for: it never has the lease of another one, whose label is another.
+        let options = LockOptions::new(self.policy.lease).renew().label(fingerprint).no_local_pass();
         let options = guards.with_strategy(options, self.policy.strategy);
         let mut outcome = guards.locks().attempt_idempotent(key.clone(), options.clone()).await?;
         // One that only looks on keeps nobody waiting.
