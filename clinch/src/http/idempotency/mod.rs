@@ -19,6 +19,7 @@ pub use self::rest::Rest;
 pub use self::service::IdempotencyService;
 use super::web::Web;
 use crate::error::Error;
+use crate::manager::LockOptions;
 use crate::submit::IdempotencyPolicy;
 
 /// Carries out requests with an `Idempotency-Key` once. Made by [`Web::idempotency`].
@@ -31,6 +32,10 @@ pub struct IdempotencyLayer {
 impl IdempotencyLayer {
     pub(super) fn new(web: Web, policy: IdempotencyPolicy) -> Result<Self, Error> {
         policy.check()?;
+        if policy.lease < LockOptions::MIN_TTL {
+            let (lease, accepted) = (format!("{:?}", policy.lease), "accepted is 10ms or more, such as 30s");
+            return Err(Error::option("lease", &lease, accepted));
+        }
         Ok(Self { web, policy: policy.into() })
     }
 }

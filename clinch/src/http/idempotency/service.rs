@@ -161,7 +161,13 @@ impl Once {
                 None
             }
             Ok(Asked::Refused(refusal)) => Some(refusal),
-            Err(error) => Some(Refusal::of(&error)),
+            Err(error) => {
+                let refusal = Refusal::of(&error);
+                if refusal.kind == RefusalKind::Internal {
+                    tracing::error!(%error, "a guard cannot work as it is set up");
+                }
+                Some(refusal)
+            }
         };
         if let Some(refusal) = refusal
             && !self.looks_on(&refusal.detail)
