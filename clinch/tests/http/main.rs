@@ -5,6 +5,8 @@
 mod common;
 mod idempotency;
 mod idempotency_bodies;
+mod idempotency_endings;
+mod idempotency_faults;
 mod idempotency_flight;
 mod keyed;
 mod seeds;
