@@ -1,13 +1,16 @@
 //! `Idempotency-Key`: the ways in which the first one can end.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
+use axum::body::Body;
 use axum::middleware::{self, Next};
 use bytes::Bytes;
 use clinch::http::Web;
 use clinch::submit::{Disconnect, IdempotencyPolicy};
+use futures_util::stream;
 use http::Request;
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
@@ -81,7 +84,7 @@ impl Drop for Ends {
 }
 
 /// A service with a client that has left: its handler has begun, and the server has dropped what it ran for it.
-async fn left(web: &Web, policy: IdempotencyPolicy, work: &Work) -> Arc<Service> {
+async fn left(app: Router, work: &Work) -> Arc<Service> {
     let over = Arc::new(Semaphore::new(0));
     let ends = over.clone();
     let outermost = middleware::from_fn(move |request: axum::extract::Request, next: Next| {
@@ -91,7 +94,7 @@ async fn left(web: &Web, policy: IdempotencyPolicy, work: &Work) -> Arc<Service>
             next.run(request).await
         }
     });
-    let service = Arc::new(Service::start(app(web, policy, work).layer(outermost)).await);
+    let service = Arc::new(Service::start(app.layer(outermost)).await);
     let client = by_hand(&service).await;
     work.has_begun().await;
     drop(client);
@@ -106,7 +109,44 @@ async fn left(web: &Web, policy: IdempotencyPolicy, work: &Work) -> Arc<Service>
 async fn a_client_that_leaves_finds_its_result_when_it_comes_back() {
     for (engine, web, _server) in engines().await {
         let work = Work::gated();
-        let service = left(&web, IdempotencyPolicy::new(), &work).await;
+        let service = left(app(&web, IdempotencyPolicy::new(), &work), &work).await;
+        assert_eq!(from(&service.send(request()).await), problem("idempotency-in-flight"), "{engine}");
+        work.let_go();
+        eventually("it is done", async || match from(&service.send(request()).await) {
+            From::Replay(1) => true,
+            other => {
+                assert_eq!(other, problem("idempotency-in-flight"), "{engine}");
+                false
+            }
+        })
+        .await;
+        assert_eq!(work.ran(), 1, "{engine}");
+    }
+}
+
+/// An app whose handler answers at once, with a body that is made while it is read.
+fn streaming(web: &Web, work: &Work) -> Router {
+    let work = work.clone();
+    let handler = async move || {
+        let made = async move {
+            let run = work.run().await;
+            assert!(run != 2, "the second one panics");
+            Ok::<_, Infallible>(format!("run {run}"))
+        };
+        ([("x-run", "1")], Body::from_stream(stream::once(made)))
+    };
+    let guard = web.idempotency(IdempotencyPolicy::new()).unwrap();
+    Router::new().route("/orders", axum::routing::post(handler)).layer(guard)
+}
+
+/// The same while the response is still being made: it is made to its end, and stored.
+///
+/// Proves: B9
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_response_that_is_being_made_when_its_client_leaves_is_stored() {
+    for (engine, web, _server) in engines().await {
+        let work = Work::gated();
+        let service = left(streaming(&web, &work), &work).await;
         assert_eq!(from(&service.send(request()).await), problem("idempotency-in-flight"), "{engine}");
         work.let_go();
         eventually("it is done", async || match from(&service.send(request()).await) {
@@ -130,14 +170,14 @@ async fn a_client_that_leaves_gives_its_key_up_or_keeps_it_as_the_policy_says() 
     for (engine, web, _server) in engines().await {
         let work = Work::gated();
         let policy = IdempotencyPolicy::new().disconnect(Disconnect::Release);
-        let service = left(&web, policy, &work).await;
+        let service = left(app(&web, policy, &work), &work).await;
         let again = eventually_run(&service, &work).await;
         work.let_go();
         assert_eq!(from(&of(again).await), From::Run(2), "{engine}");
 
         let work = Work::gated();
         let policy = IdempotencyPolicy::new().disconnect(Disconnect::Hold).key_prefix("hold");
-        let service = left(&web, policy.lease(LONG), &work).await;
+        let service = left(app(&web, policy.lease(LONG), &work), &work).await;
         eventually("the handler is dropped", async || {
             let answer = service.send(request()).await;
             assert_eq!(answer.status, 409, "{engine}");
@@ -203,6 +243,28 @@ async fn a_panic_frees_the_key() {
             assert_eq!(from(&service.send(request()).await), From::Replay(2), "{label}");
             assert_eq!(work.ran(), 2, "{label}");
         }
+    }
+}
+
+/// So does a panic while the response is made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_while_the_response_is_made_frees_the_key() {
+    for (engine, web, _server) in engines().await {
+        let work = Work::open();
+        let service = Service::start(streaming(&web, &work)).await;
+        assert_eq!(from(&service.send(keyed("l", "/orders", &json!({}))).await), From::Run(1), "{engine}");
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let mut panics = request();
+        *panics.uri_mut() = format!("http://{}/orders", service.address).parse().unwrap();
+        client.request(panics).await.unwrap_err();
+        eventually("the key is free", async || {
+            let answer = service.send(request()).await;
+            assert!(answer.status == 200 || answer.status == 409, "{engine}: {answer:?}");
+            answer.status == 200
+        })
+        .await;
+        assert_eq!(service.send(request()).await.text(), "run 3", "{engine}");
+        assert_eq!(work.ran(), 3, "{engine}");
     }
 }
 

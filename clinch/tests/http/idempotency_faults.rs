@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clinch::http::Web;
 use clinch::stores::memory::MemoryStore;
-use clinch::submit::{Guards, IdempotencyPolicy, Settings};
+use clinch::submit::{Guards, IdempotencyPolicy, InFlight, Settings};
 use clinch::{LockManager, Strategy};
 use clinch_testkit::proxy::{Action, Command, FaultProxy, Rule};
 use clinch_testkit::server::{RedisServer, Reply};
@@ -300,10 +300,17 @@ async fn an_engine_that_is_too_slow_is_not_a_request_in_flight() {
 
 /// A guard that no engine can serve is refused when it is made.
 #[tokio::test]
-async fn a_lease_that_is_too_short_is_refused_when_the_guard_is_made() {
+async fn a_guard_that_cannot_work_is_refused_when_it_is_made() {
     for (engine, web, _server) in engines().await {
-        let policy = IdempotencyPolicy::new().lease(Duration::from_millis(1));
-        let error = web.idempotency(policy).unwrap_err().to_string();
-        assert!(error.contains("lease") && error.contains("10ms"), "{engine}: {error}");
+        let short = IdempotencyPolicy::new().lease(Duration::from_millis(1));
+        let never = IdempotencyPolicy::new().retention(Duration::ZERO);
+        let long = IdempotencyPolicy::new().in_flight(InFlight::Wait(Duration::MAX));
+        let teapot = IdempotencyPolicy::new().status(200);
+        for (policy, field) in
+            [(short, "lease"), (never, "retention"), (long, "in_flight"), (teapot, "status")]
+        {
+            let error = web.idempotency(policy).unwrap_err().to_string();
+            assert!(error.contains(&format!("invalid {field}")), "{engine}: {error}");
+        }
     }
 }
