@@ -8,8 +8,9 @@
 //! A response that is stored is read to its end, or to the limit of what is stored, before the first client gets any of it. So
 //! do not put it before streams that trickle, such as server-sent events.
 //!
-//! What it cannot promise: if the process dies, or the engine loses its memory, is full or cannot be reached for longer than the
-//! TTL of the lease, between the beginning of the handler and the storing of its result, a repetition after that TTL is carried out again.
+//! What it cannot promise: if the process dies, or the engine loses its memory, is full or cannot be reached for longer than
+//! the TTL of the lease, between the beginning of the handler and the storing of its result, a repetition after that TTL is
+//! carried out again.
 
 mod rest;
 mod service;
