@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clinch::http::Web;
-use clinch::submit::{Guards, IdempotencyPolicy, InFlight, Settings, StoredStatuses};
+use clinch::submit::{Guards, IdempotencyPolicy, InFlight, Limits, Settings, StoredStatuses};
 use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::json;
@@ -399,6 +399,23 @@ async fn what_became_of_whom_is_counted() {
             "{engine}: {counted:?}"
         );
         assert_eq!(counted.duplicates, 2, "{engine}: {counted:?}");
+    }
+}
+
+/// What is too large to be told apart from another request is refused, and not carried out.
+///
+/// Proves: B9
+#[tokio::test]
+async fn what_cannot_be_looked_at_is_refused() {
+    for (engine, web, _server) in engines().await {
+        let limits = Settings::new().limits(Limits::new().body_bytes(32));
+        let web = Web::new(Guards::new(web.guards().locks().clone()).with_settings(limits).unwrap());
+        let work = Work::open();
+        let service = serve(&web, IdempotencyPolicy::new(), &work).await;
+        let answer = service.send(keyed("k", "/orders", &json!({"note": "x".repeat(32)}))).await;
+        assert_eq!((answer.status.as_u16(), from(&answer)), (413, problem("too-large")), "{engine}");
+        assert_eq!(work.ran(), 0, "{engine}");
+        assert_eq!(from(&service.send(keyed("k", "/orders", &json!({"note": "x"}))).await), From::Run(1));
     }
 }
 

@@ -192,13 +192,14 @@ async fn an_allow_list_says_which_headers_are_stored() {
 /// Proves: B9
 #[tokio::test]
 async fn what_is_too_large_is_delivered_and_not_carried_out_again() {
+    type Made = fn() -> Body;
     let announced = || Body::from(vec![7; 300 * 1024]);
     let streamed = || {
         let pieces = (0..300_u32).map(|_| Ok::<_, Infallible>(Bytes::from(vec![7; 1024])));
         Body::from_stream(stream::iter(pieces))
     };
     let just_over = || Body::from(vec![7; 256 * 1024 + 1]);
-    let bodies: [(&str, usize, fn() -> Body); 3] = [
+    let bodies: [(&str, usize, Made); 3] = [
         ("announced", 300 * 1024, announced),
         ("streamed", 300 * 1024, streamed),
         ("just over", 256 * 1024 + 1, just_over),

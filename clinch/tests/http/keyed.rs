@@ -15,6 +15,8 @@ use clinch_testkit::server::RedisServer;
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::Full;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -117,6 +119,19 @@ pub(crate) fn send(service: &Arc<Service>, request: Request<Full<Bytes>>) -> Joi
     tokio::spawn(async move { service.send(request).await })
 }
 
+/// A client that sends Alice's request with the key `k` for item 1, and can go away.
+pub(crate) async fn by_hand(service: &Service) -> TcpStream {
+    let body = serde_json::json!({"item": 1}).to_string();
+    let text = format!(
+        "POST /orders HTTP/1.1\r\nhost: x\r\nauthorization: Bearer alice\r\nidempotency-key: \"k\"\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut client = TcpStream::connect(service.address).await.unwrap();
+    client.write_all(text.as_bytes()).await.unwrap();
+    client
+}
+
 /// What a task has brought, which is soon over.
 pub(crate) async fn of<T>(task: JoinHandle<T>) -> T {
     timeout(LONG, task).await.expect("no answer").unwrap()
@@ -167,14 +182,42 @@ pub(crate) fn kind(answer: &Answer) -> String {
     problem["type"].as_str().unwrap().strip_prefix("urn:clinch:problem:").unwrap().to_owned()
 }
 
+/// An engine that two managers share.
+pub(crate) enum Engine {
+    Memory(Arc<MemoryStore>),
+    Redis(RedisServer),
+}
+
+impl Engine {
+    pub(crate) const fn server(&self) -> Option<&RedisServer> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(server) => Some(server),
+        }
+    }
+
+    /// It loses its memory, as by a restart.
+    pub(crate) fn forget_everything(&self) {
+        match self {
+            Self::Memory(store) => store.forget_everything(),
+            Self::Redis(server) => server.flushall(),
+        }
+    }
+}
+
 /// Two managers on one engine, as two processes would have them; and the same of the other engine.
-pub(crate) async fn pairs() -> [(&'static str, [Web; 2], Option<RedisServer>); 2] {
+pub(crate) async fn pairs() -> [(&'static str, [Web; 2], Engine); 2] {
     let store = Arc::new(MemoryStore::new());
-    let on_memory = || Web::new(Guards::new(LockManager::builder().store(store.clone()).build().unwrap()));
+    let memory = [on_memory(&store), on_memory(&store)];
     let server = RedisServer::start();
     let on_redis = async || Web::new(Guards::new(LockManager::connect(&server.url()).await.unwrap()));
     let redis = [on_redis().await, on_redis().await];
-    [("memory", [on_memory(), on_memory()], None), ("redis", redis, Some(server))]
+    [("memory", memory, Engine::Memory(store)), ("redis", redis, Engine::Redis(server))]
+}
+
+/// A manager of its own on this store.
+pub(crate) fn on_memory(store: &Arc<MemoryStore>) -> Web {
+    Web::new(Guards::new(LockManager::builder().store(store.clone()).build().unwrap()))
 }
 
 /// Waits until something is so that only others can tell; the pause is not what makes it so.

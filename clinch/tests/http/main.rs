@@ -5,6 +5,9 @@
 mod common;
 mod idempotency;
 mod idempotency_bodies;
+mod idempotency_endings;
+mod idempotency_faults;
+mod idempotency_flight;
 mod keyed;
 mod policies;
 mod seeds;

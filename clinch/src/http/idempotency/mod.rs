@@ -4,8 +4,13 @@
 //! another payload; 409 while the first one is running (or wait, and answer with its result); the stored response otherwise,
 //! with `Idempotency-Replayed: true`. Keys of one user are nothing to another.
 //!
-//! What it cannot promise: if the process dies, or the engine loses its memory, between the handler's effect and the storing
-//! of its result, a repetition after the lease's TTL is carried out again.
+//! Put it behind the authentication of the service: a stored response is answered without asking anything behind this layer.
+//! A response that is stored is read to its end, or to the limit of what is stored, before the first client gets any of it. So
+//! do not put it before streams that trickle, such as server-sent events.
+//!
+//! What it cannot promise: if the process dies, or the engine loses its memory, is full or cannot be reached for longer than
+//! the TTL of the lease, between the beginning of the handler and the storing of its result, a repetition after that TTL is
+//! carried out again.
 
 mod rest;
 mod service;
@@ -19,7 +24,8 @@ pub use self::rest::Rest;
 pub use self::service::IdempotencyService;
 use super::web::Web;
 use crate::error::Error;
-use crate::submit::IdempotencyPolicy;
+use crate::manager::LockOptions;
+use crate::submit::{IdempotencyPolicy, InFlight};
 
 /// Carries out requests with an `Idempotency-Key` once. Made by [`Web::idempotency`].
 #[derive(Debug, Clone)]
@@ -31,6 +37,19 @@ pub struct IdempotencyLayer {
 impl IdempotencyLayer {
     pub(super) fn new(web: Web, policy: IdempotencyPolicy) -> Result<Self, Error> {
         policy.check()?;
+        if let InFlight::Wait(wait) = policy.in_flight
+            && wait > LockOptions::MAX_WAIT
+        {
+            return Err(Error::option(
+                "in_flight",
+                &format!("{wait:?}"),
+                "accepted is a wait of at most 366 days",
+            ));
+        }
+        if policy.lease < LockOptions::MIN_TTL {
+            let (lease, accepted) = (format!("{:?}", policy.lease), "accepted is 10ms or more, such as 30s");
+            return Err(Error::option("lease", &lease, accepted));
+        }
         Ok(Self { web, policy: policy.into() })
     }
 }

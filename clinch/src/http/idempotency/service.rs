@@ -19,7 +19,7 @@ use super::super::web::Web;
 use super::super::{Refusal, RefusalKind};
 use super::rest::{self, Read, Rest};
 use super::stored::{Stored, kept};
-use crate::error::{Denied, Error};
+use crate::error::{Denied, DeniedBy, Error};
 use crate::key::Key;
 use crate::lease::Holder;
 use crate::manager::{LockOptions, Outcome, Remains, Stay};
@@ -161,7 +161,13 @@ impl Once {
                 None
             }
             Ok(Asked::Refused(refusal)) => Some(refusal),
-            Err(error) => Some(Refusal::of(&error)),
+            Err(error) => {
+                let refusal = Refusal::of(&error);
+                if refusal.kind == RefusalKind::Internal {
+                    tracing::error!(%error, "a guard cannot work as it is set up");
+                }
+                Some(refusal)
+            }
         };
         if let Some(refusal) = refusal
             && !self.looks_on(&refusal.detail)
@@ -205,8 +211,8 @@ impl Once {
 
     async fn ask(&self, key: &Key, fingerprint: &str) -> Result<Asked, Error> {
         let guards = self.web.guards();
-        // Who holds the key says by its label what for.
-        let options = LockOptions::new(self.policy.lease).renew().label(fingerprint);
+        // Who holds the key says by its label what for: it never has the lease of another one, whose label is another.
+        let options = LockOptions::new(self.policy.lease).renew().label(fingerprint).no_local_pass();
         let options = guards.with_strategy(options, self.policy.strategy);
         let mut outcome = guards.locks().attempt_idempotent(key.clone(), options.clone()).await?;
         // One that only looks on keeps nobody waiting.
@@ -229,39 +235,16 @@ impl Once {
                 guards.counts().count(Event::Unprotected);
                 Ok(first(guard))
             }
+            // Nobody else has it: the engine was too slow, or somebody took it away by force.
+            Outcome::DeniedByLock(denied)
+                if matches!(denied.cause, DeniedBy::TooLate | DeniedBy::Revoked) =>
+            {
+                Err(Error::denied(denied))
+            }
             Outcome::DeniedByLock(denied) | Outcome::DeniedByLimit(denied) => {
-                Ok(self.denied(denied, fingerprint))
+                Ok(denied_by(denied, fingerprint))
             }
             Outcome::EngineFailed(error) => Err(error),
-        }
-    }
-
-    fn denied(&self, mut denied: Denied, fingerprint: &str) -> Asked {
-        let reused = || {
-            let detail =
-                "this `Idempotency-Key` was used for another request; use a new key for a new request";
-            Asked::Refused(Refusal::new(RefusalKind::IdempotencyKeyReused).detail(detail))
-        };
-        let Some(record) = denied.done.take() else {
-            if is_other(&denied, fingerprint) {
-                return reused();
-            }
-            let detail = "the first request with this `Idempotency-Key` is still being carried out";
-            // It will be done long before its lease runs out.
-            let after = denied.retry_after.unwrap_or_default().min(Duration::from_secs(1));
-            return Asked::Refused(
-                Refusal::new(RefusalKind::IdempotencyInFlight).detail(detail).retry_after(after),
-            );
-        };
-        match Stored::of(record) {
-            Some(stored) if stored.fingerprint != fingerprint => reused(),
-            stored => stored.and_then(Stored::replay).map_or_else(
-                || {
-                    let detail = "this request was carried out, but its response was not stored; it is not carried out again";
-                    Asked::Refused(Refusal::new(RefusalKind::ResponseNotStored).detail(detail))
-                },
-                Asked::Replay,
-            ),
         }
     }
 
@@ -296,6 +279,41 @@ impl Once {
             Some(rest) => ResponseBody::begun(read, rest),
         };
         Response::from_parts(parts, body)
+    }
+}
+
+/// What somebody is told who does not get the key.
+fn denied_by(mut denied: Denied, fingerprint: &str) -> Asked {
+    let reused = || {
+        let detail = "this `Idempotency-Key` was used for another request; use a new key for a new request";
+        Asked::Refused(Refusal::new(RefusalKind::IdempotencyKeyReused).detail(detail))
+    };
+    let Some(record) = denied.done.take() else {
+        if is_other(&denied, fingerprint) {
+            return reused();
+        }
+        let detail = "the first request with this `Idempotency-Key` is still being carried out";
+        // It will be done long before its lease runs out.
+        let after = denied.retry_after.unwrap_or_default().min(Duration::from_secs(1));
+        return Asked::Refused(
+            Refusal::new(RefusalKind::IdempotencyInFlight).detail(detail).retry_after(after),
+        );
+    };
+    if record.as_bytes().is_empty() {
+        // That is what is left of a handler that was dropped and whose key is held.
+        let detail = "the first request with this `Idempotency-Key` was broken off, and nobody knows how far it came; it is not carried out again before its key is free";
+        let refusal = Refusal::new(RefusalKind::ResponseNotStored).detail(detail).message(detail);
+        return Asked::Refused(Refusal { retry_after: denied.retry_after, ..refusal });
+    }
+    match Stored::of(record) {
+        Some(stored) if stored.fingerprint != fingerprint => reused(),
+        stored => stored.and_then(Stored::replay).map_or_else(
+            || {
+                let detail = "this request was carried out, but its response was not stored; it is not carried out again";
+                Asked::Refused(Refusal::new(RefusalKind::ResponseNotStored).detail(detail))
+            },
+            Asked::Replay,
+        ),
     }
 }
 

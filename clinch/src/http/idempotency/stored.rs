@@ -59,7 +59,9 @@ impl Stored {
                 let mut headers = HeaderMap::new();
                 for _ in 0..from.try_get_u32().ok()? {
                     let name = HeaderName::from_bytes(&take(&mut from)?).ok()?;
-                    headers.append(name, HeaderValue::from_maybe_shared(take(&mut from)?).ok()?);
+                    let value = HeaderValue::from_maybe_shared(take(&mut from)?).ok()?;
+                    // More than a map can hold is none of ours.
+                    headers.try_append(name, value).ok()?;
                 }
                 Some((headers, from))
             }
@@ -109,8 +111,9 @@ pub(super) fn kept(headers: &HeaderMap, allowed: Option<&[String]>) -> HeaderMap
             )
             || of_connection.iter().any(|named| named == name.as_str())
     };
-    let allowed =
-        |name: &HeaderName| allowed.is_none_or(|names| names.iter().any(|allowed| allowed == name.as_str()));
+    let allowed = |name: &HeaderName| {
+        allowed.is_none_or(|names| names.iter().any(|allowed| allowed.eq_ignore_ascii_case(name.as_str())))
+    };
     headers
         .iter()
         .filter(|(name, _)| !never(name) && allowed(name))
@@ -148,6 +151,13 @@ mod tests {
             assert_eq!(Stored::of(Record::new(whole.slice(..length))), None, "{length}");
         }
         assert_eq!(Stored::of(Record::new("\u{2}anything")), None);
+        let mut headers = BytesMut::from(&whole[..whole.len() - 4]);
+        headers.put_u32(40_000);
+        for number in 0..40_000 {
+            put(&mut headers, format!("x-{number}").as_bytes());
+            put(&mut headers, b"");
+        }
+        assert_eq!(Stored::of(Record::new(headers.freeze())), None, "more headers than a map can hold");
     }
 
     #[test]
@@ -163,7 +173,8 @@ mod tests {
             ("x-order", "17"),
         ]);
         assert_eq!(kept(&all, None), headers(&[("content-type", "text/plain"), ("x-order", "17")]));
-        let allowed = ["x-order".to_owned(), "set-cookie".to_owned()];
+        // As a configuration file may have them.
+        let allowed = ["X-Order".to_owned(), "Set-Cookie".to_owned()];
         assert_eq!(kept(&all, Some(&allowed)), headers(&[("x-order", "17")]));
     }
 }
