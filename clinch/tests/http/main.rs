@@ -2,5 +2,8 @@
 #![cfg(feature = "axum")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, reason = "tests")]
 
+mod bench;
 mod common;
+mod disconnect;
 mod seeds;
+mod wire;
