@@ -17,6 +17,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// Long enough for anything that happens at all, on a busy machine too.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -62,9 +63,12 @@ impl Service {
     ) -> Answer {
         let target = format!("http://{}{}", self.address, request.uri());
         *request.uri_mut() = target.parse().unwrap();
-        let response = client.request(request).await.unwrap();
-        let (status, headers) = (response.status(), response.headers().clone());
-        Answer { status, headers, body: response.into_body().collect().await.unwrap().to_bytes() }
+        let answering = async {
+            let response = client.request(request).await.unwrap();
+            let (status, headers) = (response.status(), response.headers().clone());
+            Answer { status, headers, body: response.into_body().collect().await.unwrap().to_bytes() }
+        };
+        timeout(LONG, answering).await.expect("the service answers")
     }
 }
 

@@ -5,5 +5,6 @@
 mod bench;
 mod common;
 mod disconnect;
+mod nested;
 mod seeds;
 mod wire;
