@@ -15,7 +15,7 @@ use super::gate::{Gate, HiddenLook};
 use super::look::{Look, unread};
 use super::response_body::ResponseBody;
 use super::web::Web;
-use crate::submit::{Admission, Disconnect, Streaming};
+use crate::submit::{Admission, Streaming};
 
 /// A service with a guard before it. The inner service's error is untouched: a refusal is a response.
 #[derive(Debug, Clone)]
@@ -48,11 +48,11 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         // The one that is ready is used up; its clone takes its place.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let begun = Begun::default();
+        let begun = Begun::in_request(request.extensions_mut());
         if !self.gate.handling().applies(&self.web, request.method()) {
             let response = inner.call(request.map(RequestBody::untouched));
             return ResponseFuture::new(begun, async { Ok(response.await?.map(ResponseBody::inner)) });
@@ -105,7 +105,7 @@ where
     if let Some(lease) = admission.lease() {
         parts.extensions.insert(lease);
     }
-    begun.set(handling.disconnect == Disconnect::Finish);
+    begun.on(handling.disconnect);
     let (response, admission) = run(inner, Request::from_parts(parts, body), admission).await;
     let success = response.as_ref().is_ok_and(|response| response.status().as_u16() < 400);
     match response {
