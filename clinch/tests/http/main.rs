@@ -7,4 +7,5 @@ mod common;
 mod disconnect;
 mod nested;
 mod seeds;
+mod streaming;
 mod wire;

@@ -97,6 +97,8 @@ fn parsed(bytes: &[u8]) -> Option<Answer> {
 pub(crate) struct Http2<B> {
     pub(crate) sender: SendRequest<B>,
     driving: JoinHandle<()>,
+    /// The same socket, to cut the connection with.
+    socket: std::net::TcpStream,
 }
 
 impl<B> Http2<B>
@@ -105,11 +107,13 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
-        let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+        let stream = TcpStream::connect(address).await.unwrap().into_std().unwrap();
+        let socket = stream.try_clone().unwrap();
+        let stream = TokioIo::new(TcpStream::from_std(stream).unwrap());
         let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream);
         let (sender, connection) = handshake.await.unwrap();
         let driving = tokio::spawn(async { drop(connection.await) });
-        Self { sender, driving }
+        Self { sender, driving, socket }
     }
 
     /// Begins a request. If what it returns is dropped, the stream is reset.
@@ -127,11 +131,10 @@ where
         read(response).await
     }
 
-    /// Closes the connection, whatever is under way on it.
+    /// Closes the connection without a word, whatever is under way on it.
     pub(crate) async fn close(self) {
-        self.driving.abort();
-        // An error says that it was aborted. The socket is closed then.
-        let _ = self.driving.await;
+        self.socket.shutdown(std::net::Shutdown::Both).unwrap();
+        timeout(LONG, self.driving).await.expect("the client sees its connection end").unwrap();
     }
 }
 
