@@ -5,7 +5,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{Request, Response};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
 
@@ -38,7 +39,7 @@ where
     S::Future: Send,
     S::Error: Send,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
-    R: Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
 {
     type Response = Response<ResponseBody<R>>;
     type Error = S::Error;
@@ -79,6 +80,7 @@ where
     G: Gate,
     S: Service<Request<RequestBody<B>>, Response = Response<R>>,
     B: Body<Data = Bytes> + Unpin,
+    R: Body<Data = Bytes>,
 {
     let handling = gate.handling();
     let guards = web.guards();
@@ -106,11 +108,13 @@ where
         parts.extensions.insert(lease);
     }
     begun.on(handling.disconnect);
+    let method = parts.method.clone();
     let (response, admission) = run(inner, Request::from_parts(parts, body), admission).await;
     let success = response.as_ref().is_ok_and(|response| response.status().as_u16() < 400);
+    let length = response.as_ref().map_or(Some(0), |response| length(&method, response));
     match response {
-        Ok(response) if handling.streaming == Streaming::UntilEnd => {
-            Ok(response.map(|body| ResponseBody::inner(body).holding(admission, success)))
+        Ok(response) if handling.streaming == Streaming::UntilEnd && length != Some(0) => {
+            Ok(response.map(|body| ResponseBody::inner(body).holding(admission, success, length)))
         }
         response => {
             // Before the answer goes out, so that a client that has it can submit again.
@@ -118,6 +122,16 @@ where
             response.map(|response| response.map(ResponseBody::inner))
         }
     }
+}
+
+/// How many bytes of the body a server sends, if that is known before.
+fn length<R: Body>(method: &Method, response: &Response<R>) -> Option<u64> {
+    let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&response.status());
+    if bodiless || method == Method::HEAD || response.body().is_end_stream() {
+        return Some(0);
+    }
+    let told = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    told.or_else(|| response.body().size_hint().exact())
 }
 
 /// Runs the service. If it panics, what was taken for it is given up and the panic goes on.
