@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
+use axum::serve::ListenerExt;
 use bytes::Bytes;
 use clinch::LockManager;
 use clinch::http::Web;
@@ -40,10 +41,15 @@ impl Service {
     pub(crate) async fn start(app: Router) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        // Without it, a small answer can wait for 40 ms.
+        let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
         let app = app.into_make_service_with_connect_info::<SocketAddr>();
         let serving = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         let client = || Client::builder(TokioExecutor::new());
-        Self { address, serving, http1: client().build_http(), http2: client().http2_only(true).build_http() }
+        let (http1, http2) = (client().build(connector.clone()), client().http2_only(true).build(connector));
+        Self { address, serving, http1, http2 }
     }
 
     /// Sends a request and reads its answer.

@@ -6,6 +6,8 @@ mod bench;
 mod common;
 mod disconnect;
 mod nested;
+mod panics;
+mod releases;
 mod seeds;
 mod streaming;
 mod wire;
