@@ -1,5 +1,7 @@
 //! Clients that go away before they have their answer: over HTTP/1.1 and HTTP/2, with every policy, at every guard.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -205,6 +207,45 @@ async fn who_goes_away_while_it_waits_leaves_nothing_behind() {
                 case.settle().await;
                 assert_eq!((case.left(), probe.seen().entered), (0, 1), "{what}");
             }
+        }
+    }
+}
+
+/// Counts what is logged as a warning.
+#[derive(Clone, Default)]
+struct Warnings(Arc<AtomicU64>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::WARN && metadata.target().starts_with("clinch")
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// What is kept on purpose is no release that failed.
+#[tokio::test]
+async fn to_hold_is_no_failure() {
+    for engine in Engine::both() {
+        for kind in Kind::ALL {
+            let warnings = Warnings::default();
+            let _logging = tracing::subscriber::set_default(warnings.clone());
+            let mut scene = Scene::new(&engine, kind, Way::Http1, Some(Disconnect::Hold)).await;
+            scene.come_and_go().await;
+            scene.probe.until("the handler is dropped", |seen| seen.dropped == 1).await;
+            scene.case.settle().await;
+            assert_eq!((scene.case.left(), warnings.0.load(Ordering::SeqCst)), (1, 0), "{}", scene.what);
         }
     }
 }
