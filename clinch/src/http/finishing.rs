@@ -6,24 +6,49 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use http::Extensions;
 use tokio::runtime::Handle;
 
-/// Whether the handler has begun something that is to be finished.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Begun(Arc<AtomicBool>);
+use crate::submit::Disconnect;
+
+/// Whether something has begun in a request that is to be finished.
+///
+/// Guards stand inside of each other, and each may say something else. What an inner one is to finish, all around it stand
+/// by: a lock that is given back to others while the handler inside of it runs on would be none.
+#[derive(Debug, Clone)]
+pub(super) struct Begun(Arc<Flag>);
+
+#[derive(Debug)]
+struct Flag {
+    begun: AtomicBool,
+    around: Option<Begun>,
+}
 
 impl Begun {
-    pub(super) fn set(&self, begun: bool) {
-        self.0.store(begun, Ordering::Release);
+    /// Of one more guard that this request comes to.
+    pub(super) fn in_request(extensions: &mut Extensions) -> Self {
+        let flag = Flag { begun: AtomicBool::new(false), around: extensions.get::<Self>().cloned() };
+        let begun = Self(Arc::new(flag));
+        extensions.insert(begun.clone());
+        begun
+    }
+
+    /// From now on the client may go away in this way.
+    pub(super) fn on(&self, disconnect: Disconnect) {
+        let mut next = (disconnect == Disconnect::Finish).then_some(self);
+        while let Some(Self(flag)) = next {
+            flag.begun.store(true, Ordering::Release);
+            next = flag.around.as_ref();
+        }
     }
 
     fn get(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.begun.load(Ordering::Acquire)
     }
 }
 
-/// What a guard's service returns. Dropped before its end, it goes on in a task of its own, if its policy is to finish what
-/// has begun.
+/// What a guard's service returns. Dropped before its end, it goes on in a task of its own, if its policy, or that of a guard
+/// inside of it, is to finish what has begun.
 pub struct ResponseFuture<T: Send + 'static> {
     /// `None` while it is polled, so that one that panics does not go on.
     running: Option<Pin<Box<dyn Future<Output = T> + Send>>>,

@@ -16,8 +16,7 @@ pin_project! {
         #[pin]
         kind: Kind<B>,
         // Given back when the body has ended, or is dropped.
-        admission: Option<Admission>,
-        success: bool,
+        holding: Option<Holding>,
     }
 }
 
@@ -30,6 +29,26 @@ pin_project! {
         Whole { data: Option<Bytes> },
         // What was read of the handler's body, and the rest.
         Begun { read: Option<Bytes>, #[pin] rest: B },
+    }
+}
+
+/// A lease that is held while a body is sent.
+#[derive(Debug)]
+struct Holding {
+    admission: Admission,
+    success: bool,
+    /// How many bytes are still to come, if that is known.
+    left: Option<u64>,
+}
+
+impl Holding {
+    /// Whether the body ends with this frame. A server that has sent as much as was announced, or the trailers, does not ask
+    /// for more, and drops the body as if the client had gone away.
+    fn ends_with(&mut self, frame: &Frame<Bytes>) -> bool {
+        if let (Some(left), Some(data)) = (&mut self.left, frame.data_ref()) {
+            *left = left.saturating_sub(data.len() as u64);
+        }
+        self.left == Some(0) || frame.is_trailers()
     }
 }
 
@@ -47,14 +66,23 @@ impl<B> ResponseBody<B> {
     }
 
     const fn of(kind: Kind<B>) -> Self {
-        Self { kind, admission: None, success: true }
+        Self { kind, holding: None }
     }
 
-    /// Holds the lease until the body has ended or is dropped.
-    pub(super) fn holding(mut self, admission: Admission, success: bool) -> Self {
-        self.admission = Some(admission);
-        self.success = success;
+    /// Holds the lease until the body, of this length if it is known, has ended or is dropped.
+    pub(super) fn holding(mut self, admission: Admission, success: bool, left: Option<u64>) -> Self {
+        self.holding = Some(Holding { admission, success, left });
         self
+    }
+}
+
+impl<B: Body> Kind<B> {
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Inner { body } => body.is_end_stream(),
+            Self::Whole { data } => data.as_ref().is_none_or(Bytes::is_empty),
+            Self::Begun { read, rest } => read.as_ref().is_none_or(Bytes::is_empty) && rest.is_end_stream(),
+        }
     }
 }
 
@@ -66,10 +94,10 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.project();
+        let mut this = self.project();
         let whole =
             |data: &mut Option<Bytes>| data.take().filter(|data| !data.is_empty()).map(Frame::data).map(Ok);
-        let frame = match this.kind.project() {
+        let frame = match this.kind.as_mut().project() {
             KindProject::Inner { body } => ready!(body.poll_frame(context)),
             KindProject::Whole { data } => whole(data),
             KindProject::Begun { read, rest } => match whole(read) {
@@ -77,29 +105,27 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
                 None => ready!(rest.poll_frame(context)),
             },
         };
-        match &frame {
-            // The next one who asks for the key finds it on its way out.
-            None => {
-                if let Some(admission) = this.admission.take() {
-                    admission.finish_later(*this.success);
-                }
+        let ended = match (&frame, &mut *this.holding) {
+            (Some(Err(_)), holding) => {
+                drop(holding.take());
+                false
             }
-            Some(Err(_)) => drop(this.admission.take()),
-            Some(Ok(_)) => {}
+            (Some(Ok(frame)), Some(holding)) => {
+                holding.ends_with(frame) || this.kind.as_ref().get_ref().is_end_stream()
+            }
+            (Some(Ok(_)), None) => false,
+            (None, _) => true,
+        };
+        if let Some(Holding { admission, success, .. }) = this.holding.take_if(|_| ended) {
+            // The next one who asks for the key finds it on its way out.
+            admission.finish_later(success);
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
         // While it holds a lease, it wants to be asked to its very end.
-        if self.admission.is_some() {
-            return false;
-        }
-        match &self.kind {
-            Kind::Inner { body } => body.is_end_stream(),
-            Kind::Whole { data } => data.as_ref().is_none_or(Bytes::is_empty),
-            Kind::Begun { read, rest } => read.as_ref().is_none_or(Bytes::is_empty) && rest.is_end_stream(),
-        }
+        self.holding.is_none() && self.kind.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -63,8 +63,8 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let begun = Begun::default();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let begun = Begun::in_request(&mut parts.extensions);
         let web = self.web.clone();
         let body = Arc::new(Watched::new(body, web.guards().settings().limits.body_bytes));
         let served = Arc::new(Served {
@@ -114,7 +114,7 @@ impl<B: Body<Data = Bytes> + Send + Unpin> request::Request for Served<B> {
     }
 
     fn on_disconnect(&self, disconnect: Disconnect) {
-        self.begun.set(disconnect == Disconnect::Finish);
+        self.begun.on(disconnect);
     }
 
     fn answer_with(&self, answer: Answer) {

@@ -5,7 +5,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{Request, Response};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
 
@@ -15,7 +16,7 @@ use super::gate::{Gate, HiddenLook};
 use super::look::{Look, unread};
 use super::response_body::ResponseBody;
 use super::web::Web;
-use crate::submit::{Admission, Disconnect, Streaming};
+use crate::submit::{Admission, Streaming};
 
 /// A service with a guard before it. The inner service's error is untouched: a refusal is a response.
 #[derive(Debug, Clone)]
@@ -38,7 +39,7 @@ where
     S::Future: Send,
     S::Error: Send,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
-    R: Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
 {
     type Response = Response<ResponseBody<R>>;
     type Error = S::Error;
@@ -48,11 +49,11 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         // The one that is ready is used up; its clone takes its place.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let begun = Begun::default();
+        let begun = Begun::in_request(request.extensions_mut());
         if !self.gate.handling().applies(&self.web, request.method()) {
             let response = inner.call(request.map(RequestBody::untouched));
             return ResponseFuture::new(begun, async { Ok(response.await?.map(ResponseBody::inner)) });
@@ -79,6 +80,7 @@ where
     G: Gate,
     S: Service<Request<RequestBody<B>>, Response = Response<R>>,
     B: Body<Data = Bytes> + Unpin,
+    R: Body<Data = Bytes>,
 {
     let handling = gate.handling();
     let guards = web.guards();
@@ -105,12 +107,14 @@ where
     if let Some(lease) = admission.lease() {
         parts.extensions.insert(lease);
     }
-    begun.set(handling.disconnect == Disconnect::Finish);
+    begun.on(handling.disconnect);
+    let method = parts.method.clone();
     let (response, admission) = run(inner, Request::from_parts(parts, body), admission).await;
     let success = response.as_ref().is_ok_and(|response| response.status().as_u16() < 400);
+    let length = response.as_ref().map_or(Some(0), |response| length(&method, response));
     match response {
-        Ok(response) if handling.streaming == Streaming::UntilEnd => {
-            Ok(response.map(|body| ResponseBody::inner(body).holding(admission, success)))
+        Ok(response) if handling.streaming == Streaming::UntilEnd && length != Some(0) => {
+            Ok(response.map(|body| ResponseBody::inner(body).holding(admission, success, length)))
         }
         response => {
             // Before the answer goes out, so that a client that has it can submit again.
@@ -118,6 +122,16 @@ where
             response.map(|response| response.map(ResponseBody::inner))
         }
     }
+}
+
+/// How many bytes of the body a server sends, if that is known before.
+fn length<R: Body>(method: &Method, response: &Response<R>) -> Option<u64> {
+    let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&response.status());
+    if bodiless || method == Method::HEAD || response.body().is_end_stream() {
+        return Some(0);
+    }
+    let told = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    told.or_else(|| response.body().size_hint().exact())
 }
 
 /// Runs the service. If it panics, what was taken for it is given up and the panic goes on.

@@ -257,6 +257,13 @@ impl Held {
         Some((&remains.record, ttl))
     }
 
+    /// Whether it stays in the engine until it runs out, because its holder wants it so and no record can stand in its place:
+    /// the engine need not be told.
+    pub(super) fn stays(&self) -> bool {
+        self.remains.get().is_some_and(|remains| remains.stay == Stay::Rest)
+            && !self.claims().iter().all(|claim| claim.on().space.keeps_records())
+    }
+
     /// When it was granted, or a little later.
     pub(super) const fn since(&self) -> Instant {
         self.since

@@ -83,6 +83,9 @@ impl Core {
 
     /// Makes one call to give back a lease from the queue, and puts it back into the queue if that was not the last.
     pub(super) async fn release_from_queue(&self, mut releasing: Releasing) {
+        if releasing.held.stays() {
+            return self.no_more(&releasing);
+        }
         let unfinished = Unfinished { core: self, releasing: Some(&mut releasing) };
         let call = self.breaker.calling();
         let held = unfinished.held();

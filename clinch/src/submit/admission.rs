@@ -98,7 +98,8 @@ impl Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        let remains = if self.ending.kept_on_drop {
+        // A panic is the end of the work, not of the one who waits for it.
+        let remains = if self.ending.kept_on_drop && !std::thread::panicking() {
             Some(Remains { record: Record::default(), stay: Stay::Rest })
         } else {
             self.remains(false)

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
+use axum::serve::ListenerExt;
 use bytes::Bytes;
 use clinch::LockManager;
 use clinch::http::Web;
@@ -17,6 +18,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// Long enough for anything that happens at all, on a busy machine too.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -39,10 +41,15 @@ impl Service {
     pub(crate) async fn start(app: Router) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        // Without it, a small answer can wait for 40 ms.
+        let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
         let app = app.into_make_service_with_connect_info::<SocketAddr>();
         let serving = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         let client = || Client::builder(TokioExecutor::new());
-        Self { address, serving, http1: client().build_http(), http2: client().http2_only(true).build_http() }
+        let (http1, http2) = (client().build(connector.clone()), client().http2_only(true).build(connector));
+        Self { address, serving, http1, http2 }
     }
 
     /// Sends a request and reads its answer.
@@ -62,9 +69,12 @@ impl Service {
     ) -> Answer {
         let target = format!("http://{}{}", self.address, request.uri());
         *request.uri_mut() = target.parse().unwrap();
-        let response = client.request(request).await.unwrap();
-        let (status, headers) = (response.status(), response.headers().clone());
-        Answer { status, headers, body: response.into_body().collect().await.unwrap().to_bytes() }
+        let answering = async {
+            let response = client.request(request).await.unwrap();
+            let (status, headers) = (response.status(), response.headers().clone());
+            Answer { status, headers, body: response.into_body().collect().await.unwrap().to_bytes() }
+        };
+        timeout(LONG, answering).await.expect("the service answers")
     }
 }
 

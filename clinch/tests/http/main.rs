@@ -2,13 +2,20 @@
 #![cfg(feature = "axum")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, reason = "tests")]
 
+mod bench;
 mod common;
+mod disconnect;
 mod idempotency;
 mod idempotency_bodies;
 mod idempotency_endings;
 mod idempotency_faults;
 mod idempotency_flight;
 mod keyed;
+mod nested;
+mod panics;
 mod policies;
+mod releases;
 mod seeds;
 mod stage;
+mod streaming;
+mod wire;

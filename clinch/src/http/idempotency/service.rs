@@ -56,10 +56,10 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
-        let begun = Begun::default();
+        let begun = Begun::in_request(request.extensions_mut());
         let once = Once { web: self.web.clone(), policy: self.policy.clone(), begun: begun.clone() };
         let serving = once.serve(inner, request);
         let locks = self.web.guards().locks().clone();
@@ -141,7 +141,7 @@ impl Once {
                 if let Some(lease) = admission.lease() {
                     parts.extensions.insert(lease);
                 }
-                self.begun.set(self.policy.disconnect == Disconnect::Finish);
+                self.begun.on(self.policy.disconnect);
                 let request = Request::from_parts(parts, body);
                 let fingerprint = wish.map(|(_, fingerprint)| fingerprint).unwrap_or_default();
                 let (response, admission) = run(inner, request, admission).await;

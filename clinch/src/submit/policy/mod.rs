@@ -34,6 +34,9 @@ pub enum ReleaseWhen {
 }
 
 /// What happens to a handler, and to what it holds, when its client goes away before it has its answer.
+///
+/// Of guards in each other, one that finishes has its way: those around it hold what they have until the handler is done,
+/// whatever they say themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
