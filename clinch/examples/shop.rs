@@ -146,7 +146,7 @@ fn shop(locks: LockManager) -> Result<Router, clinch::Error> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = std::env::var("CLINCH_STORE").unwrap_or("memory:".into());
     let listen = std::env::var("SHOP_LISTEN").unwrap_or("127.0.0.1:4780".into());
     let locks = LockManager::connect(&store).await?;

@@ -20,6 +20,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 #[path = "../examples/leader.rs"]
 mod leader;
+#[cfg(all(feature = "axum", feature = "macros"))]
+#[path = "../examples/shop.rs"]
+mod shop;
 #[path = "../examples/single_flight.rs"]
 mod single_flight;
 #[path = "../examples/stale_writer.rs"]
@@ -49,6 +52,15 @@ fn program_stale_writer() {
     }
 }
 
+#[cfg(all(feature = "axum", feature = "macros"))]
+#[test]
+#[ignore = "a program that other tests start"]
+fn program_shop() {
+    if was_started() {
+        shop::main().unwrap();
+    }
+}
+
 /// Whether this process is such a program, and not somebody's run of all tests that there are.
 fn was_started() -> bool {
     std::env::var("CLINCH_EXAMPLE").is_ok()
@@ -66,6 +78,7 @@ impl Program {
             .args(["--exact", name, "--nocapture", "--ignored"])
             .env("CLINCH_EXAMPLE", "")
             .env("CLINCH_STORE", store)
+            .env("SHOP_LISTEN", "127.0.0.1:0")
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -73,13 +86,14 @@ impl Program {
         Self { child, stdout }
     }
 
-    /// Reads on until this has been said.
-    fn says(&mut self, what: &str) {
+    /// Reads on until this has been said; the line in which it was.
+    fn says(&mut self, what: &str) -> String {
         let mut said = String::new();
         while !said.contains(what) {
             said.clear();
             assert_ne!(self.stdout.read_line(&mut said).unwrap(), 0, "it has ended without `{what}`");
         }
+        said
     }
 
     fn signal(&self, signal: Signal) {
@@ -101,6 +115,61 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Two shops on two ports with one Redis below: who submits to the one, and then the same to the other, is refused there.
+///
+/// Proves: D2, D6
+#[cfg(all(feature = "axum", feature = "macros"))]
+#[test]
+fn two_shops_on_one_redis_refuse_each_others_duplicates() {
+    let server = RedisServer::start();
+    let mut shops = [(); 2].map(|()| Program::start("program_shop", &server.url()));
+    let addresses = shops.each_mut().map(|shop| {
+        let said = shop.says("http://");
+        said.trim().rsplit_once("http://").unwrap().1.to_owned()
+    });
+    let order = |shop: usize, item: u32, timestamp: u32| {
+        let body = format!(r#"{{"item": {item}, "timestamp": {timestamp}}}"#);
+        submit(&addresses[shop], "/orders", "", &body)
+    };
+    assert!(order(0, 7, 1).starts_with("HTTP/1.1 200"));
+    for shop in [0, 1] {
+        let refused = order(shop, 7, 2);
+        assert!(
+            refused.starts_with("HTTP/1.1 429") && refused.contains(r#""inProgress":false"#),
+            "{refused}"
+        );
+        assert!(refused.contains("please do not submit twice"), "{refused}");
+    }
+    assert!(order(1, 8, 1).starts_with("HTTP/1.1 200"));
+    // One that fails may be sent again, anywhere.
+    assert!(order(0, 0, 1).starts_with("HTTP/1.1 404"));
+    assert!(order(1, 0, 1).starts_with("HTTP/1.1 404"));
+
+    let refund = |shop: usize| submit(&addresses[shop], "/refunds", "Idempotency-Key: \"k1\"\r\n", "");
+    let (first, again) = (refund(0), refund(1));
+    assert!(first.starts_with("HTTP/1.1 200") && again.contains("idempotency-replayed: true"), "{again}");
+    assert_eq!(first.lines().last(), again.lines().last());
+    assert!(submit(&addresses[0], "/orders/17/pay", "", "").contains(r#""fence":"#));
+}
+
+/// Sends a request and reads the whole answer.
+#[cfg(all(feature = "axum", feature = "macros"))]
+fn submit(address: &str, path: &str, headers: &str, body: &str) -> String {
+    use std::io::Write;
+
+    let mut connection = std::net::TcpStream::connect(address).unwrap();
+    let length = body.len();
+    write!(
+        connection,
+        "POST {path} HTTP/1.1\r\nHost: shop\r\nConnection: close\r\nContent-Type: application/json\r\n{headers}\
+         Content-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 /// Proves: B2
