@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use http::Extensions;
 use tokio::runtime::Handle;
 
+use crate::manager::LockManager;
 use crate::submit::Disconnect;
 
 /// Whether something has begun in a request that is to be finished.
@@ -66,6 +67,18 @@ impl<T: Send + 'static> fmt::Debug for ResponseFuture<T> {
 impl<T: Send + 'static> ResponseFuture<T> {
     pub(super) fn new(begun: Begun, running: impl Future<Output = T> + Send + 'static) -> Self {
         Self { running: Some(Box::pin(running)), begun, runtime: Handle::try_current().ok() }
+    }
+
+    /// The same in the request's scope. A request has one, which the outermost layer opens.
+    pub(super) fn in_scope(
+        begun: Begun,
+        locks: LockManager,
+        running: impl Future<Output = T> + Send + 'static,
+    ) -> Self {
+        match locks.current_scope() {
+            Some(_) => Self::new(begun, running),
+            None => Self::new(begun, async move { locks.scope(running).await }),
+        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! What each guard asks for: its place for a request, and what happens then.
 
-use http::Method;
-
 use super::look::Look;
 use super::web::Web;
 use crate::error::Error;
@@ -20,14 +18,6 @@ pub struct Handling<'a> {
     pub(super) streaming: Streaming,
     pub(super) status: Option<u16>,
     pub(super) message: Option<&'a str>,
-}
-
-impl Handling<'_> {
-    /// Whether it looks at requests of this method.
-    pub(super) fn applies(&self, web: &Web, method: &Method) -> bool {
-        let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        web.guards().is_on(self.enabled) && (self.safe_methods || !safe)
-    }
 }
 
 mod sealed {

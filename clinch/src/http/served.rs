@@ -79,10 +79,7 @@ where
         // The call itself is made inside: the service may look around before it returns its future.
         let serving = async move { inner.call(request).await };
         let serving = async move { guards.enter(web.serve(request::serve(served, serving))).await };
-        match locks.current_scope() {
-            Some(_) => ResponseFuture::new(begun, serving),
-            None => ResponseFuture::new(begun, async move { locks.scope(serving).await }),
-        }
+        ResponseFuture::in_scope(begun, locks, serving)
     }
 }
 

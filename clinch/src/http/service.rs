@@ -54,18 +54,14 @@ where
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let begun = Begun::in_request(request.extensions_mut());
-        if !self.gate.handling().applies(&self.web, request.method()) {
+        let handling = self.gate.handling();
+        if !self.web.guards_method(handling.enabled, handling.safe_methods, request.method()) {
             let response = inner.call(request.map(RequestBody::untouched));
             return ResponseFuture::new(begun, async { Ok(response.await?.map(ResponseBody::inner)) });
         }
         let (web, gate, started) = (self.web.clone(), self.gate.clone(), begun.clone());
-        let serving = guarded(web, gate, inner, request, started);
-        // A request has one scope, which the outermost layer opens.
         let locks = self.web.guards().locks().clone();
-        match locks.current_scope() {
-            Some(_) => ResponseFuture::new(begun, serving),
-            None => ResponseFuture::new(begun, async move { locks.scope(serving).await }),
-        }
+        ResponseFuture::in_scope(begun, locks, guarded(web, gate, inner, request, started))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode, header};
+use http::{HeaderMap, Method, Response, StatusCode, header};
 
 use super::gate::{DuplicateGate, LimitGate, LockGate};
 use super::idempotency::IdempotencyLayer;
@@ -136,6 +136,12 @@ impl Web {
     /// [`Error::InvalidOption`] if the policy cannot work.
     pub fn idempotency(&self, policy: IdempotencyPolicy) -> Result<IdempotencyLayer, Error> {
         IdempotencyLayer::new(self.clone(), policy)
+    }
+
+    /// Whether a guard looks at requests of this method.
+    pub(super) fn guards_method(&self, enabled: bool, safe_methods: bool, method: &Method) -> bool {
+        let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        self.guards().is_on(enabled) && (safe_methods || !safe)
     }
 
     pub(super) fn identity(&self) -> &dyn Identify {

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -61,12 +61,8 @@ where
         let inner = std::mem::replace(&mut self.inner, clone);
         let begun = Begun::in_request(request.extensions_mut());
         let once = Once { web: self.web.clone(), policy: self.policy.clone(), begun: begun.clone() };
-        let serving = once.serve(inner, request);
         let locks = self.web.guards().locks().clone();
-        match locks.current_scope() {
-            Some(_) => ResponseFuture::new(begun, serving),
-            None => ResponseFuture::new(begun, async move { locks.scope(serving).await }),
-        }
+        ResponseFuture::in_scope(begun, locks, once.serve(inner, request))
     }
 }
 
@@ -87,11 +83,6 @@ enum Asked {
 }
 
 impl Once {
-    fn applies(&self, method: &Method) -> bool {
-        let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        self.web.guards().is_on(self.policy.enabled) && (self.policy.safe_methods || !safe)
-    }
-
     /// The key that came with the request, if one did.
     fn header(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
         match idempotency_key(headers, self.policy.lenient) {
@@ -112,7 +103,8 @@ impl Once {
         R: Body<Data = Bytes> + Unpin,
     {
         let untouched = |request: Request<B>| request.map(RequestBody::untouched);
-        if !self.applies(request.method()) {
+        let IdempotencyPolicy { enabled, safe_methods, .. } = *self.policy;
+        if !self.web.guards_method(enabled, safe_methods, request.method()) {
             return Ok(inner.call(untouched(request)).await?.map(unread_body));
         }
         let header = self.header(request.headers());
