@@ -35,7 +35,7 @@
 //! `docs/guarantees.md`.
 
 // What `submit` keeps for the attributes and the layers is unused without them.
-#![cfg_attr(not(all(feature = "macros", feature = "http")), allow(dead_code))]
+#![cfg_attr(not(all(feature = "macros", feature = "axum")), allow(dead_code))]
 
 /// The examples of the README, as tests.
 #[cfg(all(doctest, feature = "axum"))]
