@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use clinch_testkit::server::RedisServer;
 
-use crate::common::{ended, plain, run, with_env};
-use crate::{UNTIL_TOLD, held};
+use crate::common::{UNTIL_TOLD, ended, held, plain, run, with_env};
 
 /// Proves: B12
 #[test]
@@ -33,7 +32,7 @@ fn bad_usage_is_64_and_says_what_is_wrong() {
         (&["--key", "a{b", "--", "true"], "stray brace at byte 1"),
         (&["--key", "a\nb", "--", "true"], "control character U+000A"),
         (&["--key", &long_key, "--", "true"], "513 bytes"),
-        (&["--key", "k", "--prefix", "a b", "--", "true"], "invalid prefix"),
+        (&["--key", "k", "--prefix", "a b", "--", "true"], "--prefix: prefix: \"a b\" is not accepted"),
         (&["--key", "k", "--label", &long_label, "--", "true"], "at most 64 bytes"),
         (&["--key", "k", "--store", "memory:", "--", "true"], "`memory:` protects nothing between processes"),
         (&["--key", "k", "--store", "ftp://:secret@h", "--", "true"], "unknown scheme"),
