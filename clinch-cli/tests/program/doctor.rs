@@ -45,11 +45,45 @@ fn what_is_no_engine_is_64() {
     assert!(done.stdout.contains("did you mean `CLINCH_PREFIX`?"), "{}", done.stdout);
 }
 
+/// A Redis that evicts what has an expiry, which is every lease, and forgets everything when it restarts.
+///
+/// Fault: 25
 #[test]
-fn facts_are_told() {
-    let server = RedisServer::start();
+fn a_redis_that_evicts_and_forgets_is_told_what_to_change() {
+    let server = RedisServer::builder().arg("maxmemory-policy", "volatile-lru").arg("save", "").start();
     let told = at(&server.url(), &["doctor"]);
-    for fact in ["store", "engine", "round_trip_ms"] {
+    assert_eq!((told.code, told.stderr.as_str()), (1, ""), "{}", told.stdout);
+    for said in [
+        "warning: eviction: `maxmemory-policy` is `volatile-lru`",
+        "to change: set `maxmemory-policy noeviction`",
+        "warning: persistence: nothing is persisted",
+        "to change: set `appendonly yes`",
+    ] {
+        assert!(told.stdout.contains(said), "no {said} in {}", told.stdout);
+    }
+    for fact in ["store", "engine", "version", "round_trip_ms", "clock_skew_ms", "replicas"] {
         assert!(told.stdout.lines().any(|line| line.starts_with(fact)), "no {fact} in {}", told.stdout);
     }
+    let told = at(&server.url(), &["doctor", "--json"]);
+    assert_eq!(told.code, 1);
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let names: Vec<_> = told["findings"].as_array().unwrap().iter().map(|finding| &finding["name"]).collect();
+    assert_eq!(names, ["eviction", "persistence"]);
+    assert_eq!(told["reachable"], true);
+
+    let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").appendonly(true).start();
+    let told = at(&server.url(), &["doctor"]);
+    assert_eq!(told.code, 0, "{}", told.stdout);
+    assert!(told.stdout.ends_with("\nnothing to change\n"), "{}", told.stdout);
+}
+
+/// What the user may not do is found before it is needed; what it may not see is no reason to fail.
+#[test]
+fn rights_that_are_missing_are_told() {
+    let rules = "on >secret ~clinch:* resetchannels -@all +@read +@write +@connection +time";
+    let server = RedisServer::builder().acl_user("app", rules).appendonly(true).start();
+    let told = at(&server.url_with(0, Some("app"), Some("secret")), &["doctor"]);
+    assert_eq!(told.code, 1, "{}", told.stdout);
+    assert!(told.stdout.contains("eval") && told.stdout.contains("not known: "), "{}", told.stdout);
+    assert!(!told.stdout.contains("secret"), "{}", told.stdout);
 }
