@@ -45,14 +45,14 @@ impl RawEngine {
     pub(super) fn checked_any(self) -> Result<Engine, Failure> {
         let config = self.load(None)?;
         if !config.source("store").is_default() {
-            return Ok(Engine { config, folder: None });
+            return Ok(Engine { config });
         }
-        let Some((url, folder)) = default_url() else {
+        let Some(url) = default_url() else {
             let what = "no engine, and no home folder to make one in: give --store URL or set CLINCH_STORE, \
                         for instance to redis://127.0.0.1:6379";
             return Err(Failure::new(Exit::USAGE, what));
         };
-        Ok(Engine { config: self.load(Some(&url))?, folder: Some(folder) })
+        Ok(Engine { config: self.load(Some(&url))? })
     }
 
     fn load(&self, default_url: Option<&str>) -> Result<Config, Failure> {
