@@ -63,6 +63,19 @@ fn whoever_releases_is_shown_the_holder_and_asked() {
 }
 
 #[test]
+fn watching_draws_over_what_was_there() {
+    let server = RedisServer::start();
+    // The shell around it tells how it ended.
+    let watch = format!("trap : INT; {CLINCH} ls --watch=100ms --store {}; echo ended with $?", server.url());
+    let mut watch = terminal(&watch);
+    for _ in 0..2 {
+        assert_eq!(watch.line(), "\x1b[H\x1b[2Jnothing is held");
+    }
+    watch.type_in("\x03");
+    while !watch.line().ends_with("ended with 130") {}
+}
+
+#[test]
 fn a_bench_shows_how_far_it_is() {
     let bench = terminal(&format!("{CLINCH} bench --store memory: --concurrency 2")).end();
     assert_eq!(bench.code, 0, "{}", bench.stdout);
