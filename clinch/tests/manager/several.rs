@@ -87,6 +87,7 @@ async fn many_keys_are_one_call() {
     let group = narrow.attempt_each(keys.iter().map(|key| (key.as_str(), TTL)));
     let watch = async {
         eventually("all are sent", || bench.proxy.lease_commands() == 20).await;
+        bench.proxy.wait_until_held().await;
         bench.proxy.release_held();
     };
     let (outcomes, ()) = tokio::join!(group, watch);
