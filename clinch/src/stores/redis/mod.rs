@@ -27,9 +27,10 @@ use tokio::time::Instant;
 
 use self::claims::Released;
 use self::keys::Names;
-use self::link::{Connection, Link, Purpose};
+use self::link::{Connection, Link};
 use self::scripts::Call;
 use self::wake::Wake;
+use super::in_flight::Purpose;
 use super::{StoreOptions, with_record, without_password};
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
