@@ -85,7 +85,8 @@ async fn many_keys_are_one_call() {
     bench.proxy.add(Rule::new(Action::HoldReply).lease_only());
     let group = narrow.attempt_each(keys.iter().map(|key| (key.as_str(), TTL)));
     let watch = async {
-        eventually("all are sent", || bench.proxy.lease_commands() == 20).await;
+        // Not before the first answer is held: one that comes later is held for good.
+        eventually("all are sent", || bench.proxy.lease_commands() == 20 && bench.proxy.held() == 1).await;
         bench.proxy.release_held();
     };
     let (outcomes, ()) = tokio::join!(group, watch);
