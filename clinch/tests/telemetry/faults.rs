@@ -29,9 +29,11 @@ async fn bench() -> (RedisServer, FaultProxy, LockManager) {
 async fn an_engine_that_is_gone_is_seen_in_every_way() {
     let ledger = Ledger::new();
     let (server, _proxy, locks) = bench().await;
-    let held = locks.lock("held", LockOptions::new(Duration::from_millis(100)).named("held")).await.unwrap();
+    // What is not known to be free is taken back until it must be.
+    let short = LockOptions::new(Duration::from_millis(100));
+    let held = locks.lock("held", short.clone().named("held")).await.unwrap();
     server.kill();
-    let plain = LockOptions::new(TTL).named("orders");
+    let plain = short.named("orders");
     let goes_on = plain.clone().strategy(Strategy::Proceed).named("mail");
     let failing = async {
         while ledger.sum(t::BREAKER_OPEN, &[]) == 0.0 {
@@ -67,7 +69,6 @@ async fn an_engine_that_is_gone_is_seen_in_every_way() {
     eventually("the breaker closes", || ledger.sum(t::BREAKER_OPEN, &[]) == 0.0).await;
     // A manager that is gone while its breaker is open shows nothing any more, once what it may hold has run out.
     server.kill();
-    let plain = LockOptions::new(Duration::from_millis(100));
     let failing = async {
         while ledger.sum(t::BREAKER_OPEN, &[]) == 0.0 {
             assert!(locks.attempt("a", plain.clone()).await.unwrap().guard().is_none());
