@@ -3,6 +3,7 @@
 #![cfg(all(feature = "metrics", feature = "axum", feature = "redis"))]
 
 mod common;
+mod deploy;
 mod everything;
 mod faults;
 mod load;
