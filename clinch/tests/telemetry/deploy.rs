@@ -59,7 +59,11 @@ fn the_dashboard_loads_and_shows_every_metric() {
     assert!(dashboard["schemaVersion"].as_u64().unwrap() >= 39);
     assert!(dashboard["title"] == "Clinch" && dashboard["uid"] == "clinch" && dashboard["id"].is_null());
     let variables = dashboard["templating"]["list"].as_array().unwrap();
-    assert!(variables.iter().any(|variable| variable["type"] == "datasource" && variable["query"] == "prometheus"));
+    assert!(
+        variables
+            .iter()
+            .any(|variable| variable["type"] == "datasource" && variable["query"] == "prometheus")
+    );
 
     let panels = dashboard["panels"].as_array().unwrap();
     let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
@@ -81,7 +85,8 @@ fn the_dashboard_loads_and_shows_every_metric() {
             shown.extend(series(expression).into_iter().filter_map(metric));
         }
     }
-    let missing: Vec<_> = METRICS.iter().map(|metric| metric.name).filter(|name| !shown.contains(name)).collect();
+    let missing: Vec<_> =
+        METRICS.iter().map(|metric| metric.name).filter(|name| !shown.contains(name)).collect();
     assert!(missing.is_empty(), "not on the dashboard: {missing:?}");
     assert_eq!(unknown(DASHBOARD), Vec::<&str>::new());
 }
