@@ -53,6 +53,9 @@ fn try_open(site: &Site) -> Result<Connection, Fault> {
 
 /// Whether there is nothing in it; an error if what is in it is not ours.
 fn is_new(connection: &Connection, site: &Site) -> Result<bool, Fault> {
+    // In one look, because others may be making the tables right now.
+    let look = connection.is_autocommit().then(|| connection.unchecked_transaction()).transpose()?;
+    let connection = look.as_deref().unwrap_or(connection);
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0));
     let (application, version) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
     let refused = |what: String| {
@@ -124,5 +127,12 @@ fn begin_boot(connection: &mut Connection, site: &Site) -> Result<(), Fault> {
         tracing::info!(file = %site.path.display(), leases = void, "the machine was started anew; the leases of before are over");
     }
     step.commit()?;
+    // What there always is has its place in the file itself from here on: the log can then be emptied also on a full disk.
+    checkpoint(connection)?;
     Ok(())
+}
+
+/// Moves what is in the log into the file, and gives its room back, unless somebody reads it just now.
+pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
