@@ -132,6 +132,21 @@ async fn missing_rights_are_named() {
     assert_eq!(found(&diagnosis, "wake_ups").severity, Severity::Warning);
 }
 
+/// The rights that are delivered as the least are enough for everything that is tried, and a look at the rest is a fact.
+#[tokio::test]
+async fn the_delivered_rights_are_enough() {
+    let acl = include_str!("../../../deploy/redis/clinch.acl");
+    let rules = acl.lines().find_map(|line| line.strip_prefix("user clinch off resetpass ")).unwrap();
+    let server = RedisServer::builder().acl_user("clinch", &format!("on >hunter2 {rules}")).start();
+    let diagnosis = diagnosed(&server.url_with(0, Some("clinch"), Some("hunter2"))).await;
+    assert_eq!(diagnosis.findings, [], "{diagnosis:#?}");
+    if tells_rights(&server) {
+        assert_eq!(diagnosis.value("missing_rights"), Some("none"));
+    }
+    let policy = diagnosis.facts.iter().find(|fact| fact.name == "maxmemory_policy").unwrap();
+    assert_eq!(policy.unknown.as_deref(), Some("not allowed to see"));
+}
+
 #[tokio::test]
 async fn a_user_without_scripts_is_told_so() {
     let server = RedisServer::builder().acl_user("app", "on >hunter2 ~* &* +@all -@scripting").start();
