@@ -18,8 +18,10 @@ use tokio::time::sleep;
 
 use self::child::Child;
 use self::signals::{Signals, name};
+use crate::engine::Engine;
 use crate::exit::Exit;
 use crate::message::say;
+use crate::runtime::on_one_thread;
 
 /// How long releases that the engine has not answered are tried at the end.
 const LAST_RELEASES: Duration = Duration::from_secs(2);
@@ -30,8 +32,7 @@ const LOST_RELEASE: Duration = Duration::from_millis(200);
 /// The command and its lock.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) store: String,
-    pub(crate) prefix: String,
+    pub(crate) engine: Engine,
     pub(crate) key: Key,
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
@@ -42,8 +43,14 @@ pub(crate) struct Job {
     pub(crate) args: Vec<OsString>,
 }
 
+impl Job {
+    pub(crate) fn carry_out(&self) -> Exit {
+        on_one_thread(run(self))
+    }
+}
+
 /// Runs the command under its lock.
-pub(crate) async fn run(job: &Job) -> Exit {
+async fn run(job: &Job) -> Exit {
     // Before anything that a signal would have to undo.
     let mut signals = match Signals::catch() {
         Ok(signals) => signals,
@@ -52,11 +59,10 @@ pub(crate) async fn run(job: &Job) -> Exit {
             return Exit::OS;
         }
     };
-    let connecting = LockManager::builder().prefix(job.prefix.as_str()).connect(&job.store);
     let locks = tokio::select! {
         biased;
         signal = signals.next() => return gave_up(job, signal),
-        locks = connecting => match locks {
+        locks = job.engine.connect() => match locks {
             Ok(locks) => locks,
             Err(error) => return refused(&error),
         },

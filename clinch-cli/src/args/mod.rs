@@ -1,0 +1,138 @@
+//! Arguments: what was typed ([`Raw`]) becomes what can be carried out ([`Command`]), here and nowhere else.
+//!
+//! Everything that can be wrong without asking the engine is found here, so a bad call fails the same way whether the
+//! engine is up or not. One file a command; what several of them have in common is in [`engine`] and [`values`].
+//!
+//! A new command is a file here with its `Raw…` type (what clap reads, and `checked`), its `mod` line and its line in
+//! `commands!` below; what carries it out is a type with `carry_out(&self) -> Exit` in a module of its own.
+
+mod engine;
+mod run;
+mod values;
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+use crate::exit::Exit;
+
+/// One line a command: its name, what was typed, what can be carried out.
+macro_rules! commands {
+    ($($name:ident: $raw:ty => $task:ty,)+) => {
+        /// What to do, checked.
+        #[derive(Debug)]
+        pub(crate) enum Command {
+            $($name($task),)+
+        }
+
+        #[derive(Debug, Subcommand)]
+        enum RawCommand {
+            $($name($raw),)+
+        }
+
+        impl RawCommand {
+            fn checked(self) -> Result<Command, String> {
+                match self {
+                    $(Self::$name(raw) => raw.checked().map(Command::$name),)+
+                }
+            }
+        }
+
+        impl Command {
+            /// Does it, and says how it ended.
+            pub(crate) fn carry_out(&self) -> Exit {
+                match self {
+                    $(Self::$name(task) => task.carry_out(),)+
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Run: run::RawRun => crate::run::Job,
+}
+
+/// Why there is nothing to do.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// A text was asked for: help, version.
+    Text(String),
+    /// The call makes no sense.
+    Usage(String),
+}
+
+/// Exactly one caller wins: any command under a distributed lock.
+#[derive(Debug, Parser)]
+#[command(name = "clinch", version)]
+struct Raw {
+    #[command(subcommand)]
+    command: RawCommand,
+}
+
+/// Reads and checks the arguments.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Stop> {
+    let raw = Raw::try_parse_from(args).map_err(|error| stop(&error))?;
+    raw.command.checked().map_err(Stop::Usage)
+}
+
+/// What clap says, in one line and without passwords.
+fn stop(error: &clap::Error) -> Stop {
+    let text = error.render().to_string();
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return Stop::Text(text);
+    }
+    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: ")).unwrap_or("clinch --help");
+    // After the problem come an empty line, tips, and the usage.
+    let problem = text.strip_prefix("error: ").unwrap_or(&text);
+    let problem = problem.split("\n\n").next().unwrap_or(problem);
+    let words: Vec<_> = problem.split_ascii_whitespace().map(without_password).collect();
+    let problem = words.join(" ");
+    Stop::Usage(match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            format!("nothing to do; usage: {usage}; `clinch --help` says more")
+        }
+        ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument | ErrorKind::InvalidSubcommand => {
+            format!("{problem}; usage: {usage}")
+        }
+        _ => problem,
+    })
+}
+
+/// An engine's URL in the wrong place would be shown as it was typed.
+fn without_password(word: &str) -> String {
+    match (word.split_once("://"), word.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://***@{host}"),
+        _ => word.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn parse(args: &[&str]) -> Result<Command, Stop> {
+        super::parse(args.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory as _;
+        Raw::command().debug_assert();
+    }
+
+    #[test]
+    fn passwords_in_the_wrong_place_are_not_shown() {
+        for args in [
+            &["clinch", "redis://:secret@h"][..],
+            &["clinch", "run", "redis://u:se@secret@h:1/0", "--key", "k"],
+            &["clinch", "run", "--stroe", "redis://:secret@h", "--", "x"],
+            &["clinch", "run", "--stroe=redis://:secret@h", "--", "x"],
+            &["clinch", "run", "--key", "k", "--ttl", "redis://:secret@h", "--", "x"],
+        ] {
+            let Err(Stop::Usage(problem)) = parse(args) else { panic!("{args:?}") };
+            assert!(!problem.contains("secret"), "{problem}");
+        }
+    }
+}
