@@ -12,6 +12,7 @@ mod exit;
 mod message;
 mod run;
 mod runtime;
+mod serve;
 
 use std::process::ExitCode;
 

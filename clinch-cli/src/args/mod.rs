@@ -8,6 +8,7 @@
 
 mod engine;
 mod run;
+mod serve;
 mod values;
 
 use std::ffi::OsString;
@@ -52,6 +53,7 @@ macro_rules! commands {
 
 commands! {
     Run: run::RawRun => crate::run::Job,
+    Serve: serve::RawServe => crate::serve::Serve,
 }
 
 /// Why there is nothing to do.

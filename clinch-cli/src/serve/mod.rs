@@ -29,14 +29,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-pub(crate) use self::access::Origin;
-use self::access::{Access, AccessToken, check_names};
+use self::access::{Access, check_names};
+pub(crate) use self::access::{AccessToken, Origin};
 use self::connections::{Connections, Phase, Phases};
 use self::console::{Console, Sampler};
 use self::health::Health;
 use self::problem::Problem;
+use crate::engine::Engine;
 use crate::exit::Exit;
 use crate::message::{print, say};
+use crate::runtime::on_all_threads;
 
 /// How long releases that the engine has not answered are tried at the end.
 const LAST_RELEASES: Duration = Duration::from_secs(2);
@@ -44,8 +46,7 @@ const LAST_RELEASES: Duration = Duration::from_secs(2);
 /// What to serve, checked.
 #[derive(Debug)]
 pub(crate) struct Serve {
-    pub(crate) store: String,
-    pub(crate) prefix: String,
+    pub(crate) engine: Engine,
     pub(crate) listen: SocketAddr,
     /// Made at the start if there is none.
     pub(crate) token: Option<AccessToken>,
@@ -91,8 +92,14 @@ impl Default for Limits {
     }
 }
 
+impl Serve {
+    pub(crate) fn carry_out(&self) -> Exit {
+        on_all_threads(serve(self))
+    }
+}
+
 /// Serves until a signal ends it.
-pub(crate) async fn serve(job: Serve) -> Exit {
+async fn serve(job: &Serve) -> Exit {
     let mut signals = match Signals::catch() {
         Ok(signals) => signals,
         Err(error) => return refused_by_system(&format!("cannot catch signals: {error}")),
@@ -110,7 +117,7 @@ pub(crate) async fn serve(job: Serve) -> Exit {
         Ok(listener) => listener,
         Err(error) => return refused_by_system(&cannot_listen(job.listen, &error)),
     };
-    let connecting = LockManager::builder().prefix(job.prefix.as_str()).connect(&job.store);
+    let connecting = job.engine.connect();
     let locks = tokio::select! {
         biased;
         () = signals.next() => return Exit::OK,
@@ -125,7 +132,7 @@ pub(crate) async fn serve(job: Serve) -> Exit {
     exit
 }
 
-async fn serve_on(listener: TcpListener, job: Serve, locks: LockManager, signals: &mut Signals) -> Exit {
+async fn serve_on(listener: TcpListener, job: &Serve, locks: LockManager, signals: &mut Signals) -> Exit {
     let address = match listener.local_addr() {
         Ok(address) => address,
         Err(error) => return refused_by_system(&cannot_listen(job.listen, &error)),
@@ -133,11 +140,11 @@ async fn serve_on(listener: TcpListener, job: Serve, locks: LockManager, signals
     let token = job.token.clone().unwrap_or_else(AccessToken::random);
     let (phase, phases) = Phases::new();
     let sampler = Arc::new(Sampler::new(locks.clone()));
-    let app = match app(&job, address, &token, locks, &sampler, &phases) {
+    let app = match app(job, address, &token, locks, &sampler, &phases) {
         Ok(app) => app,
         Err(error) => return refused(&error),
     };
-    print(&greeting(address, &job.store, &token));
+    print(&greeting(address, &job.engine.url, &token));
 
     let connections = Connections::new(&job.limits, phases.clone());
     let sampling = tokio::spawn(async move { sampler.run(phases).await });
@@ -173,8 +180,8 @@ fn app(
     phases: &Phases,
 ) -> Result<Router, Error> {
     let access = Arc::new(Access::new(address, &job.hosts, job.origins.clone(), token.clone()));
-    let engine = without_password(&job.store);
-    let has_playground = job.playground.unwrap_or(job.store.starts_with("memory:"));
+    let engine = without_password(&job.engine.url);
+    let has_playground = job.playground.unwrap_or(job.engine.url.starts_with("memory:"));
     let console = Console {
         locks: locks.clone(),
         sampler: sampler.clone(),

@@ -22,7 +22,7 @@ use http::{HeaderMap, Method, StatusCode, Uri, header};
 
 pub(super) use self::hosts::Hosts;
 pub(crate) use self::origins::Origin;
-pub(super) use self::token::AccessToken;
+pub(crate) use self::token::AccessToken;
 use super::problem::Problem;
 
 /// Who may do what.
