@@ -1,5 +1,6 @@
 //! The engine that a command talks to.
 
+use clinch::stores::without_password;
 use clinch::{Error, LockManager};
 
 /// Where it is, and what its keys begin with.
@@ -10,6 +11,11 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// Its address, as it may be shown.
+    pub(crate) fn shown(&self) -> String {
+        without_password(&self.url)
+    }
+
     /// A manager on it.
     pub(crate) async fn connect(&self) -> Result<LockManager, Error> {
         LockManager::builder().prefix(self.prefix.as_str()).connect(&self.url).await

@@ -14,6 +14,9 @@ pub(crate) struct Exit(u8);
 
 impl Exit {
     pub(crate) const OK: Self = Self(0);
+    /// `inspect`: it is free; `release`: nothing was held, or nothing was to be released after all; `doctor`: there is
+    /// something to change.
+    pub(crate) const NO: Self = Self(1);
     /// Bad usage: an argument that is missing or cannot work. Nothing was run. `EX_USAGE`.
     pub(crate) const USAGE: Self = Self(64);
     /// The engine cannot be reached, refuses us, or is something else. `EX_UNAVAILABLE`.
@@ -22,6 +25,8 @@ impl Exit {
     pub(crate) const LEASE_LOST: Self = Self(70);
     /// The system refused what clinch itself needs: signal handlers, the end of its child. `EX_OSERR`.
     pub(crate) const OS: Self = Self(71);
+    /// What was to be written could not be: a result, or the audit log. `EX_IOERR`.
+    pub(crate) const IO: Self = Self(74);
     /// Somebody else has the lock; later it may be free. `EX_TEMPFAIL`.
     pub(crate) const NOT_ACQUIRED: Self = Self(75);
     /// The command is there but cannot be started. As shells do.

@@ -7,12 +7,23 @@
 compile_error!("the clinch program passes signals on and stops process groups; it is for Unix only");
 
 mod args;
+mod audit;
+mod completions;
 mod engine;
 mod exit;
+mod failure;
+mod holder;
+mod inspect;
+mod listing;
+mod ls;
 mod message;
+mod output;
+mod pattern;
+mod release;
 mod run;
 mod runtime;
 mod serve;
+mod state;
 
 use std::process::ExitCode;
 

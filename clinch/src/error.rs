@@ -37,6 +37,11 @@ pub enum Error {
         reason: String,
     },
 
+    /// The configuration cannot be used. Nothing was sent.
+    #[cfg(feature = "config")]
+    #[error("{0}")]
+    Config(crate::config::ConfigError),
+
     /// Somebody else has the lock, or all permits of the limit are taken, and the time to wait for it is over.
     #[error("{denied}")]
     LockNotAcquired {
@@ -167,6 +172,8 @@ impl Error {
             | Self::ScopeEnded { key }
             | Self::SelfDeadlock { key, .. } => Some(key),
             Self::Engine { key, .. } | Self::ShutDown { key } => key.as_ref(),
+            #[cfg(feature = "config")]
+            Self::Config(_) => None,
             Self::InvalidKey(_)
             | Self::InvalidOption { .. }
             | Self::InvalidUrl { .. }
@@ -182,6 +189,8 @@ impl Error {
         match self {
             Self::LockNotAcquired { .. } | Self::DuplicateSubmit { .. } | Self::LeaseLost { .. } => true,
             Self::Engine { cause, .. } => cause.is_retryable(),
+            #[cfg(feature = "config")]
+            Self::Config(_) => false,
             Self::InvalidKey(_)
             | Self::InvalidOption { .. }
             | Self::InvalidUrl { .. }
@@ -200,6 +209,13 @@ impl Error {
 impl From<KeyError> for Error {
     fn from(error: KeyError) -> Self {
         Self::InvalidKey(error)
+    }
+}
+
+#[cfg(feature = "config")]
+impl From<crate::config::ConfigError> for Error {
+    fn from(error: crate::config::ConfigError) -> Self {
+        Self::Config(error)
     }
 }
 

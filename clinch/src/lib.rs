@@ -26,6 +26,7 @@
 //! - [`lease`] is the model (claims, attempts, tokens, holders), [`store`] the port that engines implement,
 //!   [`stores`] the engines.
 //! - [`fencing`] checks at the resource that a writer is not late.
+//! - `config` (a feature of the same name) reads all of this from a file and the environment.
 //! - `conformance` (a feature of the same name) is the suite that every store passes.
 //!
 //! # What is promised
@@ -45,6 +46,8 @@ struct ReadmeExamples;
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 pub mod attribute;
+#[cfg(feature = "config")]
+pub mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
@@ -65,6 +68,6 @@ pub use error::{Denied, DeniedBy, Error};
 pub use key::{IntoKey, Key, KeyError, KeyTemplate, TemplateError};
 pub use lease::{Fence, Holder, Owner, Record, Token};
 pub use manager::{
-    Builder, Lease, Limit, LockGuard, LockManager, LockOptions, Loss, Outcome, Scope, Shutdown,
+    Builder, Health, Lease, Limit, LockGuard, LockManager, LockOptions, Loss, Outcome, Scope, Shutdown,
     SingleFlightError, Sources, Strategy, WithLock,
 };

@@ -6,7 +6,12 @@
 //! A new command is a file here with its `Raw…` type (what clap reads, and `checked`), its `mod` line and its line in
 //! `commands!` below; what carries it out is a type with `carry_out(&self) -> Exit` in a module of its own.
 
+mod completions;
 mod engine;
+mod inspect;
+mod ls;
+mod output;
+mod release;
 mod run;
 mod serve;
 mod values;
@@ -53,7 +58,11 @@ macro_rules! commands {
 
 commands! {
     Run: run::RawRun => crate::run::Job,
+    Ls: ls::RawLs => crate::ls::Ls,
+    Inspect: inspect::RawInspect => crate::inspect::Inspect,
+    Release: release::RawRelease => crate::release::Release,
     Serve: serve::RawServe => crate::serve::Serve,
+    Completions: completions::RawCompletions => crate::completions::Completions,
 }
 
 /// Why there is nothing to do.

@@ -119,16 +119,11 @@ impl IdentityChain {
 
     /// The usual steps, for a service behind these proxies: the last step believes what they say of the client's address.
     pub fn behind(proxies: TrustedProxies) -> Self {
-        Self::usual(ClientAddress::behind(proxies))
+        Self::usual(SessionCookie::default(), ClientAddress::behind(proxies))
     }
 
-    fn usual(address: ClientAddress) -> Self {
-        Self::new()
-            .then(Verified)
-            .then(Authorization)
-            .then(UserParam::default())
-            .then(SessionCookie::default())
-            .then(address)
+    pub(crate) fn usual(session: SessionCookie, address: ClientAddress) -> Self {
+        Self::new().then(Verified).then(Authorization).then(UserParam::default()).then(session).then(address)
     }
 
     /// Adds a step after all others.
@@ -146,7 +141,7 @@ impl IdentityChain {
 
 impl Default for IdentityChain {
     fn default() -> Self {
-        Self::usual(ClientAddress::new())
+        Self::usual(SessionCookie::default(), ClientAddress::new())
     }
 }
 
@@ -247,19 +242,6 @@ impl Identify for UserParam {
     }
 }
 
-/// The names under which common frameworks keep their session.
-const SESSION_COOKIES: [&str; 9] = [
-    "__Host-session",
-    "session",
-    "sessionid",
-    "session_id",
-    "sid",
-    "connect.sid",
-    "SESSION",
-    "JSESSIONID",
-    "PHPSESSID",
-];
-
 /// The step that takes whoever sends the same session cookie for the same one.
 ///
 /// Unless [named](Self::named), it is the first of `__Host-session`, `session`, `sessionid`, `session_id`, `sid`,
@@ -271,6 +253,19 @@ pub struct SessionCookie {
 }
 
 impl SessionCookie {
+    /// The names under which common frameworks keep their session.
+    pub const COMMON: [&str; 9] = [
+        "__Host-session",
+        "session",
+        "sessionid",
+        "session_id",
+        "sid",
+        "connect.sid",
+        "SESSION",
+        "JSESSIONID",
+        "PHPSESSID",
+    ];
+
     /// The cookie of one of these names: the first in this order that is there and is not empty. If it is there more than
     /// once, all its values count, since nobody knows which of them the application looks at. Quotation marks around a
     /// value do not count.
@@ -281,7 +276,7 @@ impl SessionCookie {
 
 impl Default for SessionCookie {
     fn default() -> Self {
-        Self::named(SESSION_COOKIES)
+        Self::named(Self::COMMON)
     }
 }
 

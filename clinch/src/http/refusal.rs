@@ -191,6 +191,8 @@ impl Refusal {
             }
             Error::InvalidKey(KeyError::Template(_)) => Self::new(RefusalKind::Internal),
             Error::InvalidKey(_) => Self::new(RefusalKind::BadRequest),
+            #[cfg(feature = "config")]
+            Error::Config(_) => Self::new(RefusalKind::Internal),
             Error::InvalidOption { .. }
             | Error::InvalidUrl { .. }
             | Error::ScopeEnded { .. }

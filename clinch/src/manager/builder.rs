@@ -105,7 +105,7 @@ impl<S> Builder<S> {
         self
     }
 
-    fn checked(&self) -> Result<(), Error> {
+    pub(crate) fn checked(&self) -> Result<(), Error> {
         let most = Duration::from_secs(366 * 86_400);
         if self.max_ttl < LockOptions::MIN_TTL || self.max_ttl > most {
             let accepted = format!("accepted is {:?} to 366 days", LockOptions::MIN_TTL);

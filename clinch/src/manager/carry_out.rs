@@ -97,7 +97,15 @@ impl LockManager {
         }
     }
 
-    pub(super) async fn holders(&self, on: &ClaimKey) -> Result<Vec<Holder>, Error> {
+    /// Who holds this key in its space: of a [limit](crate::Limit) all who have a permit, of a duplicate window the request
+    /// that is being handled. Empty if nobody does.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    ///
+    /// # Cancel safety
+    /// Safe: it changes nothing.
+    pub async fn holders(&self, on: &ClaimKey) -> Result<Vec<Holder>, Error> {
         self.core
             .once_more(|| self.core.store.inspect(on))
             .await

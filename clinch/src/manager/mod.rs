@@ -13,9 +13,11 @@ mod builder;
 mod carry_out;
 mod clock;
 mod core;
+mod diagnose;
 mod due;
 mod each;
 mod guard;
+mod health;
 mod heard;
 mod held;
 mod limit;
@@ -56,6 +58,7 @@ use crate::store::{Capabilities, Cursor, Page, Revocation};
 
 pub use self::builder::Builder;
 pub use self::guard::{Lease, LockGuard};
+pub use self::health::Health;
 pub use self::held::Loss;
 #[cfg(feature = "submit")]
 pub(crate) use self::held::{Remains, Stay};

@@ -335,7 +335,7 @@ impl LockOptions {
     }
 
     /// Checks everything that can be wrong, and cuts the TTL to whole milliseconds.
-    pub(super) fn checked(mut self, max_ttl: Duration) -> Result<Self, Error> {
+    pub(crate) fn checked(mut self, max_ttl: Duration) -> Result<Self, Error> {
         self.ttl = checked_ttl("ttl", self.ttl, max_ttl)?;
         for limited in &mut self.limits {
             limited.ttl = checked_ttl("permit_ttl", limited.ttl, max_ttl)?;

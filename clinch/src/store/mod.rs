@@ -13,6 +13,7 @@
 //! - **Honest errors.** Every [`StoreError`] says whether the step was *not applied* or its outcome is *unknown*, and
 //!   whether a retry can help. After *unknown*, "not held" proves nothing.
 
+mod about;
 mod capabilities;
 mod error;
 mod events;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+pub use about::{About, Diagnosis, Fact, Finding, Severity};
 pub use capabilities::Capabilities;
 pub use error::{Effect, ErrorKind, StoreError};
 pub use events::{Notice, Revocation, Revocations, Wakeups};
@@ -46,6 +48,11 @@ pub type StoreAnswers<'a, T> = Pin<Box<dyn Future<Output = Vec<Result<T, StoreEr
 /// Every returned future may be dropped at any point. What was sent may then still take effect: the outcome is
 /// *unknown*, exactly as after a time-out, and the manager settles it with [`release`](Self::release).
 pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// The engine's name in one word, for people and for what is measured: `memory`, `redis`.
+    fn engine(&self) -> &'static str {
+        "other"
+    }
+
     /// What this store can do, as data. It does not change while the store lives.
     fn capabilities(&self) -> Capabilities;
 
@@ -143,6 +150,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// A real round trip to the engine; returns how long it took.
     fn ping(&self) -> StoreFuture<'_, Duration>;
+
+    /// A real round trip to the engine, and what it says of itself.
+    fn about(&self) -> StoreFuture<'_, About> {
+        Box::pin(async move { Ok(About::new(self.ping().await?)) })
+    }
+
+    /// Looks at the engine closely, for people: how it is set up, and what of that can cost a lease. It changes nothing that
+    /// lasts. What the engine's user may not see is a fact that is [hidden](Diagnosis::hidden), not an error.
+    fn diagnose(&self) -> StoreFuture<'_, Diagnosis> {
+        Box::pin(async move { Ok(Diagnosis::default()) })
+    }
 
     /// Lets go of connections and background tasks. Leases outlive it. Steps after it may fail with
     /// [`ErrorKind::Closed`].

@@ -63,6 +63,21 @@ impl StoreOptions {
     }
 }
 
+#[cfg(feature = "config")]
+type Check = fn(&str, &StoreOptions) -> Result<(), StoreError>;
+
+/// URL scheme → what can be told of an address without connecting. An engine that has nothing to tell has no line here.
+#[cfg(feature = "config")]
+const CHECKS: &[(&str, Check)] = &[
+    ("memory", memory::check),
+    #[cfg(feature = "redis")]
+    ("redis", redis::check),
+    #[cfg(feature = "redis")]
+    ("redis+unix", redis::check),
+    #[cfg(feature = "redis-tls")]
+    ("rediss", redis::check),
+];
+
 type Connect = for<'a> fn(&'a str, &'a StoreOptions) -> StoreFuture<'a, Arc<dyn Store>>;
 
 /// URL scheme → how to connect. Every engine registers its schemes here.
@@ -89,14 +104,69 @@ const ABSENT: &[(&str, &str)] = &[
 /// Connects to the engine that `url` names.
 pub(crate) async fn connect(url: &str, options: &StoreOptions) -> Result<Arc<dyn Store>, Error> {
     options.check()?;
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    let connect = engine(url)?;
+    connect(url, options).await.map_err(|source| told(url, source))
+}
+
+/// Checks an engine's address as far as that can be done without connecting.
+///
+/// # Errors
+/// [`Error::InvalidUrl`], without the password.
+#[cfg(feature = "config")]
+pub(crate) fn check_url(url: &str, options: &StoreOptions) -> Result<(), Error> {
+    engine(url)?;
+    match CHECKS.iter().find(|(name, _)| *name == scheme(url)) {
+        Some((_, check)) => check(url, options).map_err(|source| told(url, source)),
+        None => Ok(()),
+    }
+}
+
+/// The address with this database in it, and the one that it names already, if it does. `None` for an engine that has no
+/// databases.
+#[cfg(feature = "config")]
+pub(crate) fn with_database(url: &str, database: u32) -> Option<(String, Option<u32>)> {
+    match scheme(url) {
+        "redis" | "rediss" => {
+            let (scheme, rest) = url.split_once("://")?;
+            // A password may have a slash in it.
+            let host = rest.rfind('@').map_or(0, |at| at + 1);
+            let (address, path) = match rest[host..].find('/') {
+                Some(at) => rest.split_at(host + at),
+                None => (rest, ""),
+            };
+            Some((format!("{scheme}://{address}/{database}"), path.trim_matches('/').parse().ok()))
+        }
+        "redis+unix" => {
+            let (address, query) = url.split_once('?').unwrap_or((url, ""));
+            let (named, others): (Vec<_>, Vec<_>) =
+                query.split('&').filter(|pair| !pair.is_empty()).partition(|pair| pair.starts_with("db="));
+            let within = named.first().and_then(|pair| pair.strip_prefix("db=")?.parse().ok());
+            let query = [format!("db={database}")].into_iter().chain(others.into_iter().map(str::to_owned));
+            Some((format!("{address}?{}", query.collect::<Vec<_>>().join("&")), within))
+        }
+        _ => None,
+    }
+}
+
+fn scheme(url: &str) -> &str {
+    url.split_once(':').map_or("", |(scheme, _)| scheme)
+}
+
+/// What an engine says of its address.
+fn told(url: &str, source: StoreError) -> Error {
+    match source.kind() {
+        ErrorKind::Config => {
+            Error::InvalidUrl { url: without_password(url), reason: source.message().to_owned() }
+        }
+        _ => Error::engine("connect", None, source),
+    }
+}
+
+/// How to connect to the engine that `url` names.
+fn engine(url: &str) -> Result<Connect, Error> {
+    let scheme = scheme(url);
     if let Some((_, connect)) = SCHEMES.iter().find(|(name, _)| *name == scheme) {
-        return connect(url, options).await.map_err(|source| match source.kind() {
-            ErrorKind::Config => {
-                Error::InvalidUrl { url: without_password(url), reason: source.message().to_owned() }
-            }
-            _ => Error::engine("connect", None, source),
-        });
+        return Ok(*connect);
     }
     let reason = match ABSENT.iter().find(|(name, _)| *name == scheme) {
         Some((_, feature)) => {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::admission::{Admission, Ending};
 use super::counts::{Counts, Event, GuardCounts};
+use super::defaults::Defaults;
 use super::identity::Hasher;
-use super::policy::{Disconnect, DuplicatePolicy, LimitPolicy, LockPolicy};
+use super::policy::{Disconnect, DuplicatePolicy, IdempotencyPolicy, LimitPolicy, LockPolicy};
 use super::settings::Settings;
 use super::submission::Submission;
 use crate::error::{Denied, DeniedBy, Error};
@@ -52,6 +53,7 @@ pub struct Guards(Arc<Inner>);
 struct Inner {
     locks: LockManager,
     settings: Settings,
+    defaults: Arc<Defaults>,
     hasher: Hasher,
     counts: Arc<Counts>,
     /// Intervals that were logged as out of range.
@@ -70,6 +72,7 @@ impl Guards {
         Self(Arc::new(Inner {
             locks,
             settings: Settings::default(),
+            defaults: Defaults::unset(),
             hasher: Hasher::default(),
             counts: Arc::default(),
             clamped: Arc::default(),
@@ -86,6 +89,14 @@ impl Guards {
         Ok(self)
     }
 
+    /// With these policies where a guard does not say otherwise itself: attributes begin with them, and so do
+    /// [`duplicate_policy`](Self::duplicate_policy) and its siblings.
+    #[must_use]
+    pub fn with_defaults(mut self, defaults: Defaults) -> Self {
+        Arc::make_mut(&mut self.0).defaults = Arc::new(defaults);
+        self
+    }
+
     /// Hashes users and other secrets with this secret before they enter a key, so that nobody who sees the keys can guess
     /// them. All instances of the service must have the same one: others would not recognise each other's duplicates.
     #[must_use]
@@ -97,6 +108,43 @@ impl Guards {
     /// The manager.
     pub fn locks(&self) -> &LockManager {
         &self.0.locks
+    }
+
+    /// The default policy of duplicate guards, to be changed where a guard differs. (`DuplicatePolicy::new()` knows nothing
+    /// of these guards: it has the library's own defaults.)
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use clinch::LockManager;
+    /// # use clinch::submit::{Defaults, DuplicatePolicy, Guards};
+    /// let mut defaults = Defaults::default();
+    /// defaults.duplicate = DuplicatePolicy::new().interval(Duration::from_secs(20));
+    /// let guards = Guards::new(LockManager::memory()).with_defaults(defaults);
+    ///
+    /// let policy = guards.duplicate_policy().key_prefix("order"); // 20 s, as configured
+    /// # assert_eq!(policy, DuplicatePolicy::new().interval(Duration::from_secs(20)).key_prefix("order"));
+    /// ```
+    pub fn duplicate_policy(&self) -> DuplicatePolicy {
+        self.0.defaults.duplicate.clone()
+    }
+
+    /// The default policy of locks, on the key that this template makes.
+    pub fn lock_policy(&self, key: impl Into<String>) -> LockPolicy {
+        LockPolicy { key: key.into(), ..self.0.defaults.lock.clone() }
+    }
+
+    /// The default policy of limits: at most `limit` at a time under the name that this template makes.
+    pub fn limit_policy(&self, key: impl Into<String>, limit: u32) -> LimitPolicy {
+        LimitPolicy { key: key.into(), limit, ..self.0.defaults.limit.clone() }
+    }
+
+    /// The default policy of guards of idempotency keys.
+    pub fn idempotency_policy(&self) -> IdempotencyPolicy {
+        self.0.defaults.idempotency.clone()
+    }
+
+    pub(crate) fn defaults(&self) -> &Arc<Defaults> {
+        &self.0.defaults
     }
 
     /// What became of those who came.

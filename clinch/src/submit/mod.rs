@@ -11,7 +11,8 @@
 
 mod admission;
 mod counts;
-mod duration;
+mod defaults;
+pub(crate) mod duration;
 mod fingerprint;
 mod guards;
 mod identity;
@@ -27,6 +28,7 @@ pub(crate) use self::admission::Ending;
 #[cfg(feature = "http")]
 pub(crate) use self::counts::Event;
 pub use self::counts::GuardCounts;
+pub use self::defaults::Defaults;
 pub use self::fingerprint::{Fingerprint, FingerprintError, Limits, Params};
 pub use self::guards::{AsGuards, Guards};
 pub use self::identity::Identity;

@@ -93,9 +93,12 @@ impl Settings {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.min_interval.is_zero() || self.min_interval > self.max_interval {
-            let range = format!("{:?} to {:?}", self.min_interval, self.max_interval);
-            return Err(Error::option("intervals", &range, "accepted is a range that begins above 0"));
+        if self.min_interval.is_zero() {
+            return Err(Error::option("min_interval", &"0s", "accepted is a time above 0, such as 1s"));
+        }
+        if self.min_interval > self.max_interval {
+            let accepted = format!("accepted is at least the `min_interval` of {:?}", self.min_interval);
+            return Err(Error::option("max_interval", &format!("{:?}", self.max_interval), accepted));
         }
         Ok(())
     }

@@ -61,16 +61,22 @@ impl fmt::Debug for MemoryStore {
 }
 
 /// `memory:`, the scheme's entry.
-pub(super) fn connect<'a>(url: &'a str, _options: &'a StoreOptions) -> StoreFuture<'a, Arc<dyn Store>> {
+pub(super) fn connect<'a>(url: &'a str, options: &'a StoreOptions) -> StoreFuture<'a, Arc<dyn Store>> {
     Box::pin(async move {
-        match url {
-            "memory:" | "memory://" => Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>),
-            _ => Err(StoreError::not_applied(
-                ErrorKind::Config,
-                "the memory engine is written `memory:`, with nothing after it",
-            )),
-        }
+        check(url, options)?;
+        Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>)
     })
+}
+
+/// What can be told of an address without connecting.
+pub(super) fn check(url: &str, _options: &StoreOptions) -> Result<(), StoreError> {
+    match url {
+        "memory:" | "memory://" => Ok(()),
+        _ => Err(StoreError::not_applied(
+            ErrorKind::Config,
+            "the memory engine is written `memory:`, with nothing after it",
+        )),
+    }
 }
 
 impl Default for MemoryStore {
@@ -136,6 +142,10 @@ fn after(now: Instant, time: Duration) -> Instant {
 }
 
 impl Store for MemoryStore {
+    fn engine(&self) -> &'static str {
+        "memory"
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             shared: true,

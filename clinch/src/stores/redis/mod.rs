@@ -63,6 +63,11 @@ pub(super) fn connect<'a>(url: &'a str, options: &'a StoreOptions) -> StoreFutur
     Box::pin(async move { Ok(Arc::new(RedisStore::connect(url, options).await?) as Arc<dyn Store>) })
 }
 
+/// What can be told of an address without connecting.
+pub(super) fn check(url: &str, options: &StoreOptions) -> Result<(), StoreError> {
+    client(url, options).map(|_| ())
+}
+
 impl RedisStore {
     /// Connects to the server that `url` names and makes a round trip.
     ///
@@ -163,6 +168,10 @@ async fn refuse_replica(link: &Link) -> Result<(), StoreError> {
 }
 
 impl Store for RedisStore {
+    fn engine(&self) -> &'static str {
+        "redis"
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             shared: true,

@@ -118,11 +118,17 @@ impl LimitPolicy {
 
     /// Checks everything, and parses the template.
     pub(crate) fn check(&self) -> Result<KeyTemplate, Error> {
+        self.check_options()?;
+        Ok(KeyTemplate::new(&self.key)?)
+    }
+
+    /// Checks everything but what it is about.
+    pub(crate) fn check_options(&self) -> Result<(), Error> {
         check_status(self.status)?;
         if NonZeroU32::new(self.limit).is_none() {
             return Err(Error::option("limit", &self.limit, format!("accepted is 1 to {}", u32::MAX)));
         }
-        Ok(KeyTemplate::new(&self.key)?)
+        Ok(())
     }
 
     pub(crate) fn options(&self, strategy: Option<Strategy>) -> LockOptions {

@@ -147,8 +147,13 @@ impl LockPolicy {
 
     /// Checks everything, and parses the template.
     pub(crate) fn check(&self) -> Result<KeyTemplate, Error> {
-        check_status(self.status)?;
+        self.check_options()?;
         Ok(KeyTemplate::new(&self.key)?)
+    }
+
+    /// Checks everything but what it is about.
+    pub(crate) fn check_options(&self) -> Result<(), Error> {
+        check_status(self.status)
     }
 
     pub(crate) fn options(&self, strategy: Option<Strategy>) -> LockOptions {

@@ -1,0 +1,51 @@
+//! What went wrong: what to say, and which code to end with.
+
+use crate::exit::Exit;
+use crate::message::say;
+
+/// Why a command did not do what it was told to.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    /// Nothing, where there is nobody to tell.
+    message: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: Some(message.into()) }
+    }
+
+    /// One that everybody knows of already.
+    pub(crate) const fn quiet(exit: Exit) -> Self {
+        Self { exit, message: None }
+    }
+
+    pub(crate) const fn is_quiet(&self) -> bool {
+        self.message.is_none()
+    }
+
+    /// The same, but with this code if there is nothing to say.
+    pub(crate) fn quiet_with(self, exit: Exit) -> Self {
+        if self.is_quiet() { Self::quiet(exit) } else { self }
+    }
+
+    /// Says it.
+    pub(crate) fn tell(self) -> Exit {
+        if let Some(message) = self.message {
+            say(&message);
+        }
+        self.exit
+    }
+}
+
+impl From<clinch::Error> for Failure {
+    fn from(error: clinch::Error) -> Self {
+        Self::new(Exit::refused(&error), error.to_string())
+    }
+}
+
+/// How a command ended, said if it needs to be.
+pub(crate) fn exit_of(result: Result<Exit, Failure>) -> Exit {
+    result.unwrap_or_else(Failure::tell)
+}

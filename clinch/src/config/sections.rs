@@ -1,0 +1,82 @@
+//! The sections of a configuration that have no type elsewhere.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::secret::Secret;
+#[cfg(feature = "http")]
+use crate::http::{ForwardedHeader, SessionCookie, Statuses, TrustedProxies};
+use crate::submit::duration;
+
+/// `[http]`: how users of a web service are told apart and refused.
+#[cfg(feature = "http")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Http {
+    /// Proxies whose word about the client's address is taken; none unless set.
+    pub trusted_proxies: TrustedProxies,
+    /// The header in which they say it.
+    pub forwarded_header: ForwardedHeader,
+    /// The cookies that tell a session, the first that is there; those of common frameworks unless set.
+    pub session_cookies: Vec<String>,
+    /// `[http.statuses]`: which status a refusal has.
+    pub statuses: Statuses,
+}
+
+#[cfg(feature = "http")]
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            trusted_proxies: TrustedProxies::default(),
+            forwarded_header: ForwardedHeader::default(),
+            session_cookies: SessionCookie::COMMON.iter().map(|name| (*name).to_owned()).collect(),
+            statuses: Statuses::default(),
+        }
+    }
+}
+
+/// `[serve]`: the program `clinch serve`. The library itself does not read it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Serve {
+    /// Where to listen: 127.0.0.1:4747 unless set. Anywhere but on loopback only with a token.
+    #[serde(deserialize_with = "address")]
+    pub listen: SocketAddr,
+    /// What whoever changes something must show.
+    pub token: Option<Secret>,
+    /// Origins of web pages that may change something, besides the program's own: `https://ops.example.com`.
+    pub allowed_origins: Vec<String>,
+    /// Where force-releases are written down.
+    pub audit_log: Option<PathBuf>,
+    /// How large a request may be; 1 MiB unless set.
+    pub max_request_bytes: usize,
+    /// How long a request may take; 10 s unless set.
+    #[serde(with = "duration")]
+    pub request_timeout: Duration,
+}
+
+impl Default for Serve {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 4747).into(),
+            token: None,
+            allowed_origins: Vec::new(),
+            audit_log: None,
+            max_request_bytes: 1024 * 1024,
+            request_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+fn address<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|_| {
+        let accepted = "accepted is an address with its port, such as 127.0.0.1:4747 or [::1]:4747";
+        serde::de::Error::custom(format!("`{text}` is not accepted; {accepted}"))
+    })
+}
