@@ -25,6 +25,7 @@
 //! - [`Key`] and [`KeyTemplate`] name what is locked.
 //! - [`lease`] is the model (claims, attempts, tokens, holders), [`store`] the port that engines implement,
 //!   [`stores`] the engines.
+//! - [`telemetry`] names what is measured (feature `metrics`).
 //! - [`fencing`] checks at the resource that a writer is not late.
 //! - `config` (a feature of the same name) reads all of this from a file and the environment.
 //! - `conformance` (a feature of the same name) is the suite that every store passes.
@@ -61,6 +62,7 @@ pub mod store;
 pub mod stores;
 #[cfg(feature = "submit")]
 pub mod submit;
+pub mod telemetry;
 
 #[cfg(feature = "macros")]
 pub use clinch_macros::{limit, lock, prevent_duplicate};

@@ -1,0 +1,115 @@
+//! The interface without the feature `metrics`: nothing.
+
+#![expect(clippy::unused_self, clippy::needless_pass_by_value, reason = "with the feature they do something")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::words::{Attempted, Lost, Released, Renewed};
+use crate::store::Store;
+
+pub(crate) fn measured(store: Arc<dyn Store>, _: Duration) -> Arc<dyn Store> {
+    store
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Telemetry;
+
+impl Telemetry {
+    pub(crate) const fn meter(&self, _: &str) -> Meter {
+        Meter
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Meter;
+
+impl Meter {
+    pub(crate) const fn guard(&self) -> Option<&str> {
+        None
+    }
+
+    pub(crate) const fn attempt(&self, _: Instant) -> Attempt {
+        Attempt
+    }
+
+    pub(crate) const fn waiting(&self) -> Waiting {
+        Waiting
+    }
+
+    pub(crate) const fn hold(&self) -> Hold {
+        Hold
+    }
+
+    pub(crate) const fn released(&self, _: Released) {}
+
+    pub(crate) const fn renewed(&self, _: Renewed) {}
+
+    pub(crate) const fn lost(&self, _: Lost) {}
+
+    pub(crate) const fn leaked(&self) {}
+
+    pub(crate) const fn wakeup_missed(&self) {}
+
+    pub(crate) const fn request(&self) {}
+
+    pub(crate) const fn duplicate(&self) {}
+
+    pub(crate) const fn shadowed(&self) {}
+
+    pub(crate) const fn replayed(&self) {}
+
+    pub(crate) const fn late_release(&self) {}
+
+    pub(crate) const fn visit(&self, _: Stopwatch) -> Visit {
+        Visit
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Attempt;
+
+impl Attempt {
+    pub(crate) const fn ends(self, _: Attempted) {}
+}
+
+#[derive(Debug)]
+pub(crate) struct Waiting;
+
+#[derive(Debug)]
+pub(crate) struct Hold;
+
+impl Hold {
+    pub(crate) const fn ends(self, _: Duration, _: Duration) {}
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopwatch;
+
+impl Stopwatch {
+    pub(crate) const fn start() -> Self {
+        Self
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Visit;
+
+impl Visit {
+    pub(crate) const fn meter(&self) -> &Meter {
+        &Meter
+    }
+
+    pub(crate) const fn admitted(&mut self) {}
+
+    pub(crate) const fn done(&mut self) {}
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct BreakerGauge;
+
+impl BreakerGauge {
+    pub(crate) const fn set(&self, _: bool) {}
+}
