@@ -6,6 +6,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
+use clinch::config::Source;
 use rustix::process::Signal;
 
 /// How the program ends.
@@ -29,6 +30,8 @@ impl Exit {
     pub(crate) const IO: Self = Self(74);
     /// Somebody else has the lock; later it may be free. `EX_TEMPFAIL`.
     pub(crate) const NOT_ACQUIRED: Self = Self(75);
+    /// The configuration file cannot be used. Nothing was done. `EX_CONFIG`.
+    pub(crate) const CONFIG: Self = Self(78);
     /// The command is there but cannot be started. As shells do.
     pub(crate) const NOT_EXECUTABLE: Self = Self(126);
     /// There is no such command. As shells do.
@@ -46,12 +49,17 @@ impl Exit {
         Self::of(ExitStatus::from_raw(signal.as_raw()))
     }
 
-    /// Why no command was started.
-    pub(crate) const fn refused(error: &clinch::Error) -> Self {
+    /// Why nothing was done.
+    pub(crate) fn refused(error: &clinch::Error) -> Self {
         match error {
             clinch::Error::InvalidKey(_)
             | clinch::Error::InvalidOption { .. }
             | clinch::Error::InvalidUrl { .. } => Self::USAGE,
+            clinch::Error::Config(error) => match error.place() {
+                // An argument or a variable.
+                Some(Source::Given(_) | Source::Variable(_)) => Self::USAGE,
+                _ => Self::CONFIG,
+            },
             clinch::Error::LockNotAcquired { .. } => Self::NOT_ACQUIRED,
             _ => Self::UNAVAILABLE,
         }

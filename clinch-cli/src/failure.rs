@@ -1,5 +1,7 @@
 //! What went wrong: what to say, and which code to end with.
 
+use clinch::config::ConfigError;
+
 use crate::exit::Exit;
 use crate::message::say;
 
@@ -21,6 +23,15 @@ impl Failure {
         Self { exit, message: None }
     }
 
+    pub(crate) const fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// What there is to say.
+    pub(crate) fn message(&self) -> &str {
+        self.message.as_deref().unwrap_or_default()
+    }
+
     pub(crate) const fn is_quiet(&self) -> bool {
         self.message.is_none()
     }
@@ -36,6 +47,19 @@ impl Failure {
             say(&message);
         }
         self.exit
+    }
+}
+
+/// Bad usage.
+impl From<String> for Failure {
+    fn from(problem: String) -> Self {
+        Self::new(Exit::USAGE, problem)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        clinch::Error::from(error).into()
     }
 }
 

@@ -8,7 +8,10 @@ compile_error!("the clinch program passes signals on and stops process groups; i
 
 mod args;
 mod audit;
+mod bench;
 mod completions;
+mod config;
+mod doctor;
 mod engine;
 mod exit;
 mod failure;
@@ -29,7 +32,6 @@ use std::process::ExitCode;
 
 use crate::args::Stop;
 use crate::exit::Exit;
-use crate::message::say;
 
 fn main() -> ExitCode {
     let exit = match args::parse(std::env::args_os()) {
@@ -38,10 +40,7 @@ fn main() -> ExitCode {
             message::print(&text);
             Exit::OK
         }
-        Err(Stop::Usage(problem)) => {
-            say(&problem);
-            Exit::USAGE
-        }
+        Err(Stop::Refused(failure)) => failure.tell(),
     };
     exit.into()
 }

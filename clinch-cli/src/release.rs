@@ -55,7 +55,7 @@ impl Release {
     }
 
     async fn release(&self) -> Result<Exit, Failure> {
-        let locks = self.engine.connect().await?;
+        let locks = self.engine.connect_anyway().await?;
         let holders = self.chosen(holders_of(&locks, &self.key).await?)?;
         let mut answer = Answer { key: self.key.as_str(), released: Vec::new(), gone: Vec::new() };
         let mut ended = Ok(());
@@ -106,9 +106,6 @@ impl Release {
 
     fn audit(&self) -> Result<Option<Audit>, Failure> {
         let Some(path) = &self.audit_log else { return Ok(None) };
-        if let Some(folder) = path.parent() {
-            crate::state::make(folder).map_err(|error| unlogged(path, &error))?;
-        }
         Audit::open(path, "clinch release").map(Some).map_err(|error| unlogged(path, &error))
     }
 
@@ -160,7 +157,7 @@ impl Release {
     ) -> Result<(bool, Result<(), Failure>), Failure> {
         let Some(audit) = audit else { return Ok((locks.force_release(holder).await?, Ok(()))) };
         let engine = self.engine.shown();
-        let wish = Wish { holder, engine: &engine, prefix: &self.engine.prefix, from: None };
+        let wish = Wish { holder, engine: &engine, prefix: &self.engine.config.prefix, from: None };
         let asked = audit.asked(wish).map_err(|error| unlogged(audit.path(), &error))?;
         let released = locks.force_release(holder).await;
         let logged = asked.ended(released.as_ref().copied()).map_err(|error| {

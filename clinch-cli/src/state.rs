@@ -21,6 +21,11 @@ fn folder_in(variable: impl Fn(&str) -> Option<OsString>, is_root: bool) -> Opti
         .map(|state| state.join("clinch"))
 }
 
+/// The audit log, unless another is named.
+pub(crate) fn audit_log() -> Option<PathBuf> {
+    Some(folder()?.join("audit.log"))
+}
+
 /// Makes a folder and those above it, for its owner alone, if they are not there.
 pub(crate) fn make(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)

@@ -6,6 +6,7 @@ use clinch::Key;
 use super::engine::RawEngine;
 use super::output::RawOutput;
 use super::values::key;
+use crate::failure::Failure;
 use crate::inspect::Inspect;
 
 const HELP: &str = "\
@@ -24,7 +25,8 @@ Exit status:
     1  free
    64  bad usage
    69  engine unavailable
-   74  stdout cannot be written";
+   74  stdout cannot be written
+   78  the configuration file cannot be used";
 
 /// Show who holds a key
 ///
@@ -44,7 +46,7 @@ pub(super) struct RawInspect {
 }
 
 impl RawInspect {
-    pub(super) fn checked(self) -> Result<Inspect, String> {
+    pub(super) fn checked(self) -> Result<Inspect, Failure> {
         Ok(Inspect { engine: self.engine.checked()?, output: self.output.checked(), key: self.key })
     }
 }

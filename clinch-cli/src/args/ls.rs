@@ -8,6 +8,7 @@ use clap::Args;
 use super::engine::RawEngine;
 use super::output::RawOutput;
 use super::values::duration_in;
+use crate::failure::Failure;
 use crate::ls::Ls;
 use crate::pattern::Pattern;
 
@@ -35,7 +36,8 @@ Exit status:
     0  listed, whether or not anything is held
    64  bad usage
    69  engine unavailable
-   74  stdout cannot be written";
+   74  stdout cannot be written
+   78  the configuration file cannot be used";
 
 /// Show who holds what
 ///
@@ -66,7 +68,7 @@ pub(super) struct RawLs {
 }
 
 impl RawLs {
-    pub(super) fn checked(self) -> Result<Ls, String> {
+    pub(super) fn checked(self) -> Result<Ls, Failure> {
         Ok(Ls {
             engine: self.engine.checked()?,
             output: self.output.checked(),

@@ -6,7 +6,10 @@
 //! A new command is a file here with its `Raw…` type (what clap reads, and `checked`), its `mod` line and its line in
 //! `commands!` below; what carries it out is a type with `carry_out(&self) -> Exit` in a module of its own.
 
+mod bench;
 mod completions;
+mod config;
+mod doctor;
 mod engine;
 mod inspect;
 mod ls;
@@ -22,6 +25,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::exit::Exit;
+use crate::failure::Failure;
 
 /// One line a command: its name, what was typed, what can be carried out.
 macro_rules! commands {
@@ -38,9 +42,9 @@ macro_rules! commands {
         }
 
         impl RawCommand {
-            fn checked(self) -> Result<Command, String> {
+            fn checked(self) -> Result<Command, Failure> {
                 match self {
-                    $(Self::$name(raw) => raw.checked().map(Command::$name),)+
+                    $(Self::$name(raw) => Ok(Command::$name(raw.checked()?)),)+
                 }
             }
         }
@@ -62,6 +66,9 @@ commands! {
     Inspect: inspect::RawInspect => crate::inspect::Inspect,
     Release: release::RawRelease => crate::release::Release,
     Serve: serve::RawServe => crate::serve::Serve,
+    Doctor: doctor::RawDoctor => crate::doctor::Doctor,
+    Bench: bench::RawBench => crate::bench::Bench,
+    Config: config::RawConfig => crate::config::Configuration,
     Completions: completions::RawCompletions => crate::completions::Completions,
 }
 
@@ -71,7 +78,7 @@ pub(crate) enum Stop {
     /// A text was asked for: help, version.
     Text(String),
     /// The call makes no sense.
-    Usage(String),
+    Refused(Failure),
 }
 
 /// Exactly one caller wins: any command under a distributed lock.
@@ -85,7 +92,7 @@ struct Raw {
 /// Reads and checks the arguments.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Stop> {
     let raw = Raw::try_parse_from(args).map_err(|error| stop(&error))?;
-    raw.command.checked().map_err(Stop::Usage)
+    raw.command.checked().map_err(Stop::Refused)
 }
 
 /// What clap says, in one line and without passwords.
@@ -100,7 +107,7 @@ fn stop(error: &clap::Error) -> Stop {
     let problem = problem.split("\n\n").next().unwrap_or(problem);
     let words: Vec<_> = problem.split_ascii_whitespace().map(without_password).collect();
     let problem = words.join(" ");
-    Stop::Usage(match error.kind() {
+    Stop::Refused(Failure::from(match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             format!("nothing to do; usage: {usage}; `clinch --help` says more")
         }
@@ -108,7 +115,7 @@ fn stop(error: &clap::Error) -> Stop {
             format!("{problem}; usage: {usage}")
         }
         _ => problem,
-    })
+    }))
 }
 
 /// An engine's URL in the wrong place would be shown as it was typed.
@@ -142,7 +149,8 @@ mod tests {
             &["clinch", "run", "--stroe=redis://:secret@h", "--", "x"],
             &["clinch", "run", "--key", "k", "--ttl", "redis://:secret@h", "--", "x"],
         ] {
-            let Err(Stop::Usage(problem)) = parse(args) else { panic!("{args:?}") };
+            let Err(Stop::Refused(failure)) = parse(args) else { panic!("{args:?}") };
+            let problem = format!("{failure:?}");
             assert!(!problem.contains("secret"), "{problem}");
         }
     }

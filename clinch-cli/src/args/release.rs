@@ -8,6 +8,8 @@ use clinch::Key;
 use super::engine::RawEngine;
 use super::output::RawOutput;
 use super::values::key;
+use crate::exit::Exit;
+use crate::failure::Failure;
 use crate::release::{Release, Which};
 use crate::state;
 
@@ -26,9 +28,9 @@ working without its lock.
 
 The audit log has two lines of JSON for each lease: `asked` before anything is
 done, then `released`, `gone` or `failed`; with time, user, host, key and
-holder. Without --audit-log it is audit.log in $XDG_STATE_HOME/clinch or
-~/.local/state/clinch. If it cannot be written, nothing is released; --no-audit
-goes without it.
+holder. It is the file of --audit-log, or the `audit_log` of `[serve]` in the
+configuration, or audit.log in $XDG_STATE_HOME/clinch or ~/.local/state/clinch.
+If it cannot be written, nothing is released; --no-audit goes without it.
 
 JSON: one object with key, released and gone: holders as in `clinch ls --help`.
 
@@ -37,7 +39,8 @@ Exit status:
     1  nothing was held, or nothing was released
    64  bad usage; also if it is not said which of several holders
    69  engine unavailable
-   74  the audit log or stdout cannot be written";
+   74  the audit log or stdout cannot be written
+   78  the configuration file cannot be used";
 
 /// End a lease by force
 ///
@@ -81,33 +84,26 @@ pub(super) struct RawRelease {
 }
 
 impl RawRelease {
-    pub(super) fn checked(self) -> Result<Release, String> {
+    pub(super) fn checked(self) -> Result<Release, Failure> {
         if !self.force {
-            return Err(
-                "it is somebody else's lease: give --force to end it; nothing was released".to_owned()
-            );
+            let what = "it is somebody else's lease: give --force to end it; nothing was released";
+            return Err(Failure::new(Exit::USAGE, what));
         }
+        let engine = self.engine.checked()?;
         let which = match (self.holder, self.all) {
             (Some(name), _) => Which::Named(name),
             (None, true) => Which::All,
             (None, false) => Which::Only,
         };
-        let audit_log = match self.audit_log {
+        let audit_log = match self.audit_log.or_else(|| engine.config.serve.audit_log.clone()) {
             _ if self.no_audit => None,
             Some(path) => Some(path),
-            None => {
-                let folder = state::folder()
-                    .ok_or("no place for the audit log: give --audit-log FILE, or set HOME")?;
-                Some(folder.join("audit.log"))
-            }
+            None => Some(state::audit_log().ok_or_else(|| {
+                let what =
+                    "no place for the audit log: give --audit-log FILE, or set HOME; nothing was released";
+                Failure::new(Exit::USAGE, what)
+            })?),
         };
-        Ok(Release {
-            engine: self.engine.checked()?,
-            output: self.output.checked(),
-            key: self.key,
-            which,
-            yes: self.yes,
-            audit_log,
-        })
+        Ok(Release { engine, output: self.output.checked(), key: self.key, which, yes: self.yes, audit_log })
     }
 }

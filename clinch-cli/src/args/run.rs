@@ -1,6 +1,7 @@
 //! What `clinch run` is told.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,17 +10,25 @@ use clinch::Key;
 
 use super::engine::RawEngine;
 use super::values::{LABEL_BYTES, key, label, ttl, wait};
-use crate::run::Job;
+use crate::failure::Failure;
+use crate::run::{Job, Place};
 
 const USAGE: &str = "clinch run --key <KEY> [OPTIONS] -- <COMMAND>...";
 
 const HELP: &str = "\
 Examples:
+  clinch run --key nightly -- ./job --full
+      runs the job, unless this user already runs it on this machine; there is
+      nothing to set up
   export CLINCH_STORE=redis://127.0.0.1:6379
   clinch run --key nightly -- ./job --full
-      runs the job, unless it already runs somewhere
+      ... unless it already runs somewhere
   clinch run --key deploy --wait 5m -- sh -c 'make build && make deploy'
       waits its turn, for five minutes at most
+  clinch run --key export --limit 3 -- ./export
+      at most three at a time
+  clinch run --key catalogue --shared -- ./read; clinch run --key catalogue -- ./write
+      readers together, a writer alone
   CLINCH_STORE=rediss://:password@redis.example.com clinch run --key k -- ./job
       a password belongs into the environment: `ps` shows the arguments
 
@@ -30,7 +39,7 @@ The command:
   for the command itself, not for what it leaves running in the background.
   CLINCH_FENCE is a number that rises with every holder of the key: a resource
   that refuses a number lower than the highest it has seen is safe from a
-  command that writes after its lock was lost.
+  command that writes after its lock was lost. (Not with --limit or --shared.)
 
 When the lease is lost (no engine for too long, or ended by force):
   The command gets TERM, and KILL after the grace; so do the processes that it
@@ -44,7 +53,8 @@ Exit status:
    69  engine unavailable
    70  lease lost, command stopped
    71  the system refused what clinch needs
-   75  somebody else has the lock
+   75  somebody else has the lock, or all permits are taken
+   78  the configuration file cannot be used
   126  the command cannot be started
   127  there is no such command";
 
@@ -57,6 +67,16 @@ pub(super) struct RawRun {
     /// What to lock, for instance `nightly` or `deploy:shop`
     #[arg(long, value_parser = key)]
     key: Key,
+
+    /// Take one of N permits instead of the lock: at most N commands at a time
+    ///
+    /// Everybody should say the same N; it counts for one's own permit. Permits and the lock of the same key are two things.
+    #[arg(long, value_name = "N", conflicts_with = "shared")]
+    limit: Option<NonZeroU32>,
+
+    /// Share the lock with others that share it; nobody has it alone meanwhile
+    #[arg(long)]
+    shared: bool,
 
     /// How long the lock outlives a clinch that died [10ms to 24h]
     ///
@@ -88,12 +108,17 @@ pub(super) struct RawRun {
 }
 
 impl RawRun {
-    pub(super) fn checked(self) -> Result<Job, String> {
+    pub(super) fn checked(self) -> Result<Job, Failure> {
         let mut command = self.command.into_iter();
-        let program = command.next().ok_or("no command: give one after `--`")?;
+        let program = command.next().ok_or_else(|| "no command: give one after `--`".to_owned())?;
         Ok(Job {
             engine: self.engine.checked()?,
             key: self.key,
+            place: match (self.limit, self.shared) {
+                (Some(limit), _) => Place::OneOf(limit),
+                (None, true) => Place::Shared,
+                (None, false) => Place::Alone,
+            },
             ttl: self.ttl,
             wait: self.wait,
             grace: self.grace,
@@ -130,7 +155,7 @@ mod tests {
         let job = job(&["--", "/opt/jobs/nightly", "-x", "--key", "y"]);
         assert_eq!(job.key.as_str(), "k");
         assert_eq!([job.ttl, job.wait, job.grace].map(|time| time.as_secs()), [30, 0, 5]);
-        assert_eq!((job.engine.prefix.as_str(), job.label.as_str()), ("clinch", "nightly"));
+        assert_eq!((job.engine.config.prefix.as_str(), job.label.as_str()), ("clinch", "nightly"));
         assert_eq!(job.program, "/opt/jobs/nightly");
         assert_eq!(job.args, ["-x", "--key", "y"]);
     }

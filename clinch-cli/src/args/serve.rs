@@ -1,12 +1,17 @@
 //! What `clinch serve` is told.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
 use clap::Args;
 
-use super::values::prefix;
-use crate::engine::Engine;
-use crate::serve::{AccessToken, Limits, Origin, Serve};
+use super::engine::RawEngine;
+use crate::failure::Failure;
+use crate::serve::Serve;
+
+const STORE: &str = "The engine [env: CLINCH_STORE] [default: memory:, one of this server's own]";
+
+const STORE_LONG: &str = "The engine [env: CLINCH_STORE] [default: memory:, one of this server's own]
+
+redis://host:6379, rediss://user:password@host/0 (TLS), redis+unix:///path, sqlite:///path. Other users of this machine can \
+see the arguments in the process list: give a password by CLINCH_STORE or in a file.";
 
 const HELP: &str = "\
 Examples:
@@ -15,7 +20,7 @@ Examples:
       of its own in memory
   CLINCH_STORE=redis://127.0.0.1:6379 clinch serve
       shows who holds what on this Redis
-  CLINCH_SERVE_TOKEN=$(cat token) clinch serve --listen 0.0.0.0:4747 --host locks.example
+  CLINCH_SERVE_TOKEN=$(cat token) clinch serve --listen 0.0.0.0:4747 --host locks.example.com
       for others, who need the token for everything but /healthz and /readyz
 
 What is served:
@@ -23,7 +28,7 @@ What is served:
   /healthz  whether this process lives
   /readyz   whether the engine answers; 503 if not
   /metrics  for Prometheus
-  /demo/…   the playground
+  /demo/…   the playground: on an engine of one's own, or with --playground
 
 Who may do what:
   Ending a lease by force needs the token, which is printed at the start unless
@@ -40,33 +45,29 @@ Exit status:
     0  ended by a signal
    64  bad usage
    69  engine unavailable
-   71  the system refused what clinch needs: the port is in use, for instance";
+   71  the system refused what clinch needs: the port is in use, for instance
+   74  the audit log that is configured cannot be written
+   78  the configuration file cannot be used";
 
 /// Serve health, metrics, a console that shows who holds what, and a playground
 #[derive(Debug, Args)]
-#[command(after_long_help = HELP)]
+#[command(after_long_help = HELP, mut_arg("store", |arg| arg.help(STORE).long_help(STORE_LONG)))]
 pub(super) struct RawServe {
-    /// Where to listen; others than this machine only with a configured token
-    #[arg(long, value_name = "ADDRESS", env = "CLINCH_SERVE_LISTEN", default_value = "127.0.0.1:4747", value_parser = address)]
-    listen: SocketAddr,
-
-    /// The engine [default: memory:, one of this server's own]
-    ///
-    /// Other users of this machine can see it in the process list: give a password by CLINCH_STORE.
-    #[arg(long, value_name = "URL", env = "CLINCH_STORE", hide_env_values = true)]
-    store: Option<String>,
-
-    /// What the engine's keys begin with: PREFIX:lock:KEY
-    #[arg(long, env = "CLINCH_PREFIX", default_value = "clinch", value_parser = prefix)]
-    prefix: String,
+    /// Where to listen, 127.0.0.1:4747 unless set; others than this machine only with a token
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
 
     /// Another name under which this server is reached, with or without a port
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
 
-    /// Another origin whose pages may end leases: https://ops.example
+    /// Another origin whose pages may end leases: https://ops.example.com
     #[arg(long = "origin", value_name = "ORIGIN")]
-    origins: Vec<Origin>,
+    origins: Vec<String>,
+
+    /// Where force-releases are written down [default: audit.log in the user's state folder]
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<String>,
 
     /// Serve the playground, also on an engine that others use
     #[arg(long, overrides_with = "no_playground")]
@@ -75,30 +76,32 @@ pub(super) struct RawServe {
     /// Serve no playground
     #[arg(long)]
     no_playground: bool,
+
+    #[command(flatten)]
+    engine: RawEngine,
 }
 
 impl RawServe {
-    pub(super) fn checked(self) -> Result<Serve, String> {
-        let token = std::env::var("CLINCH_SERVE_TOKEN").ok().filter(|token| !token.is_empty());
-        let token = token.map(|token| AccessToken::configured(&token)).transpose()?;
-        let url = self.store.filter(|url| !url.is_empty()).unwrap_or_else(|| "memory:".to_owned());
-        Ok(Serve {
-            engine: Engine { url, prefix: self.prefix },
-            listen: self.listen,
-            token,
-            hosts: self.hosts,
-            origins: self.origins,
-            playground: if self.no_playground { Some(false) } else { self.playground.then_some(true) },
-            limits: Limits::default(),
-        })
+    pub(super) fn checked(self) -> Result<Serve, Failure> {
+        let mut flags = Vec::new();
+        if let Some(listen) = self.listen {
+            // The one name that is sure to be this machine.
+            flags.push(("serve.listen", "--listen", listen.replacen("localhost:", "127.0.0.1:", 1)));
+        }
+        if !self.hosts.is_empty() {
+            flags.push(("serve.allowed_hosts", "--host", self.hosts.join(",")));
+        }
+        if !self.origins.is_empty() {
+            flags.push(("serve.allowed_origins", "--origin", self.origins.join(",")));
+        }
+        if let Some(path) = self.audit_log {
+            flags.push(("serve.audit_log", "--audit-log", path));
+        }
+        if self.playground || self.no_playground {
+            flags.push(("serve.playground", "--[no-]playground", self.playground.to_string()));
+        }
+        Serve::new(self.engine.checked_or_memory(&flags)?)
     }
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    if let Some(port) = text.strip_prefix("localhost:").and_then(|port| port.parse().ok()) {
-        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
-    }
-    text.parse().map_err(|_| "accepted is an IP address with a port, for instance 127.0.0.1:4747 or [::1]:4747".to_owned())
 }
 
 #[cfg(test)]
@@ -113,18 +116,42 @@ mod tests {
     }
 
     #[test]
-    fn the_address() {
-        assert_eq!(address("localhost:1").unwrap().to_string(), "127.0.0.1:1");
-        assert_eq!(address("[::1]:4747").unwrap().to_string(), "[::1]:4747");
-        for text in ["", "4747", "localhost", "localhost:x", "example.com:80", "127.0.0.1:99999"] {
-            assert!(address(text).is_err(), "{text}");
-        }
+    fn the_playground_is_left_to_the_engine_unless_told() {
+        assert!(serve(&[]).has_playground);
+        assert!(!serve(&["--no-playground"]).has_playground);
+        assert!(!serve(&["--store", "redis://127.0.0.1"]).has_playground, "others use that engine");
+        assert!(serve(&["--store", "redis://127.0.0.1", "--playground"]).has_playground);
     }
 
     #[test]
-    fn the_playground_is_left_to_the_engine_unless_told() {
-        assert_eq!(serve(&[]).playground, None);
-        assert_eq!(serve(&["--playground"]).playground, Some(true));
-        assert_eq!(serve(&["--no-playground"]).playground, Some(false));
+    fn flags_become_fields() {
+        let serve = serve(&[
+            "--listen",
+            "localhost:1",
+            "--host",
+            "a.example",
+            "--host",
+            "b.example:8080",
+            "--audit-log",
+            "x.log",
+        ]);
+        let config = &serve.engine.config.serve;
+        assert_eq!(config.listen.to_string(), "127.0.0.1:1");
+        assert_eq!(config.allowed_hosts, ["a.example", "b.example:8080"]);
+        assert_eq!(config.audit_log.as_deref(), Some(std::path::Path::new("x.log")));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        for args in [
+            &["--listen", "0.0.0.0:4747"][..],
+            &["--listen", "example.com:80"],
+            &["--listen", "4747"],
+            &["--origin", "ops.example.com"],
+            &["--host", "http://a"],
+        ] {
+            let args = [&["clinch", "serve"], args].concat();
+            assert!(parse(&args).is_err(), "{args:?}");
+        }
     }
 }

@@ -13,10 +13,6 @@ pub(super) fn key(text: &str) -> Result<Key, KeyError> {
     Key::new(text)
 }
 
-pub(super) fn prefix(text: &str) -> Result<String, clinch::Error> {
-    clinch::stores::check_prefix(text).map(|()| text.to_owned())
-}
-
 pub(super) fn label(text: &str) -> Result<String, String> {
     if text.len() > LABEL_BYTES || text.contains(char::is_control) {
         return Err(format!("accepted is at most {LABEL_BYTES} bytes without control characters"));

@@ -8,10 +8,11 @@ mod child;
 mod signals;
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::time::Duration;
 
-use clinch::{Error, Key, Lease, LockGuard, LockManager, LockOptions, Loss};
+use clinch::{Denied, DeniedBy, Error, Key, Lease, LockGuard, LockManager, LockOptions, Loss, Strategy};
 use humantime::format_duration;
 use rustix::process::Signal;
 use tokio::time::sleep;
@@ -20,7 +21,9 @@ use self::child::Child;
 use self::signals::{Signals, name};
 use crate::engine::Engine;
 use crate::exit::Exit;
+use crate::holder;
 use crate::message::say;
+use crate::output::span;
 use crate::runtime::on_one_thread;
 
 /// How long releases that the engine has not answered are tried at the end.
@@ -34,6 +37,7 @@ const LOST_RELEASE: Duration = Duration::from_millis(200);
 pub(crate) struct Job {
     pub(crate) engine: Engine,
     pub(crate) key: Key,
+    pub(crate) place: Place,
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
     /// From TERM to KILL, once the lease is lost.
@@ -41,6 +45,17 @@ pub(crate) struct Job {
     pub(crate) label: String,
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
+}
+
+/// Which place on the key the command wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The only one.
+    Alone,
+    /// One of any number; nobody is alone meanwhile.
+    Shared,
+    /// One of so many.
+    OneOf(NonZeroU32),
 }
 
 impl Job {
@@ -64,9 +79,14 @@ async fn run(job: &Job) -> Exit {
         signal = signals.next() => return gave_up(job, signal),
         locks = job.engine.connect() => match locks {
             Ok(locks) => locks,
-            Err(error) => return refused(&error),
+            Err(failure) => return failure.tell(),
         },
     };
+    if !job.engine.config.enabled {
+        say(
+            "warning: clinch is turned off by its configuration (`enabled`): the command runs without a lock",
+        );
+    }
     let exit = run_locked(job, &locks, &mut signals).await;
     // A lost lease is over soon in any case: nobody waits for an engine that may be gone.
     locks.shutdown(if exit == Exit::LEASE_LOST { LOST_RELEASE } else { LAST_RELEASES }).await;
@@ -74,18 +94,13 @@ async fn run(job: &Job) -> Exit {
 }
 
 async fn run_locked(job: &Job, locks: &LockManager, signals: &mut Signals) -> Exit {
-    let mut options =
-        LockOptions::new(job.ttl).wait(job.wait).renew_for(Duration::MAX).label(job.label.as_str());
-    if locks.capabilities().fences {
-        options = options.fenced();
-    }
     let guard = tokio::select! {
         biased;
         // What the dropped call may have been granted is given back by the shutdown.
         signal = signals.next() => return gave_up(job, signal),
-        guard = locks.lock(job.key.clone(), options) => match guard {
+        guard = take(job, locks) => match guard {
             Ok(guard) => guard,
-            Err(error) => return refused(&error),
+            Err(error) => return refused(job, &error),
         },
     };
     let exit = match Child::start(job, guard.fence()) {
@@ -100,6 +115,22 @@ async fn run_locked(job: &Job, locks: &LockManager, signals: &mut Signals) -> Ex
     };
     give_back(job, guard).await;
     exit
+}
+
+/// Takes the lock, or the permit.
+async fn take(job: &Job, locks: &LockManager) -> Result<LockGuard, Error> {
+    // Whatever the configuration says for others: the command runs under its lock or not at all.
+    let options = LockOptions::new(job.ttl)
+        .wait(job.wait)
+        .renew_for(Duration::MAX)
+        .label(job.label.as_str())
+        .strategy(Strategy::FailFast);
+    match job.place {
+        Place::Alone if locks.capabilities().fences => locks.lock(job.key.clone(), options.fenced()).await,
+        Place::Alone => locks.lock(job.key.clone(), options).await,
+        Place::Shared => locks.lock(job.key.clone(), options.shared()).await,
+        Place::OneOf(limit) => locks.limit(job.key.clone(), limit.get())?.acquire(options).await,
+    }
 }
 
 /// Waits for the end of the command, passes signals on, and ends it if the lease is lost first.
@@ -175,9 +206,28 @@ async fn give_back(job: &Job, guard: LockGuard) {
     }
 }
 
-fn refused(error: &Error) -> Exit {
-    say(&error.to_string());
+/// Says why nothing was run: who is in the way, if somebody is.
+fn refused(job: &Job, error: &Error) -> Exit {
+    let said = match error {
+        Error::LockNotAcquired { denied, .. } => not_acquired(job, denied),
+        _ => None,
+    };
+    say(&said.unwrap_or_else(|| error.to_string()));
     Exit::refused(error)
+}
+
+fn not_acquired(job: &Job, denied: &Denied) -> Option<String> {
+    let (key, holder) = (&job.key, holder::sentence(denied.holder.as_ref()?));
+    let what = match denied.cause {
+        DeniedBy::Lock => format!("lock not acquired: `{key}` is held by {holder}"),
+        DeniedBy::Limit => format!("no permit: all of `{key}` are taken; the first to end is {holder}"),
+        _ => return None,
+    };
+    let tried = match job.wait {
+        Duration::ZERO => "use --wait to wait for it".to_owned(),
+        wait => format!("waited {}", span(wait)),
+    };
+    Some(format!("{what}; nothing was run ({tried})"))
 }
 
 fn gave_up(job: &Job, signal: Signal) -> Exit {

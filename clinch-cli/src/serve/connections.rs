@@ -75,8 +75,9 @@ pub(super) struct Connections {
 
 impl Connections {
     pub(super) fn new(limits: &Limits, phases: Phases) -> Self {
-        let all = limits.connections;
-        let places = Arc::new(Semaphore::new(usize::try_from(all).unwrap_or(Semaphore::MAX_PERMITS)));
+        let places = Arc::new(Semaphore::new(limits.connections));
+        // The configuration allows no more than fit.
+        let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
         Self { places, all, limits: limits.clone(), phases }
     }
 

@@ -10,7 +10,6 @@ use axum::{Json, Router};
 use clinch::LockManager;
 use http::{HeaderMap, StatusCode, Uri};
 use serde_json::json;
-use tokio::time::timeout;
 
 use super::access::Access;
 
@@ -37,21 +36,22 @@ impl Health {
 }
 
 async fn ready(State(health): State<Arc<Health>>, uri: Uri, headers: HeaderMap) -> Response {
-    let answer = timeout(LIMIT, health.locks.ping()).await;
-    let (status, word, latency, problem) = match answer {
-        Ok(Ok(took)) => (StatusCode::OK, "up", Some(took), None),
-        Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, "down", None, Some(error.to_string())),
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "down", None, Some(format!("no answer within {LIMIT:?}"))),
-    };
+    let found = health.locks.health(LIMIT).await;
+    let status = if found.up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let word = if found.up { "up" } else { "down" };
     if !health.access.may_read(&uri, &headers) {
         return (status, Json(json!({"status": word}))).into_response();
     }
     let body = json!({
         "status": word,
-        "engine": health.engine,
-        "latency_ms": latency.map(|took| took.as_secs_f64() * 1000.0),
-        "problem": problem,
-        "version": env!("CARGO_PKG_VERSION"),
+        "engine": found.engine,
+        "address": health.engine,
+        "server": found.server,
+        "version": found.version,
+        "latency_ms": found.latency.map(|took| took.as_secs_f64() * 1000.0),
+        "degraded": found.degraded,
+        "error": found.error,
+        "clinch": env!("CARGO_PKG_VERSION"),
     });
     (status, Json(body)).into_response()
 }

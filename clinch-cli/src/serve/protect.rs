@@ -41,7 +41,8 @@ pub(super) async fn add_headers(request: Request, next: Next) -> Response {
 /// Keeps requests within their size and their time. A response that has begun may take longer.
 pub(super) async fn keep_limits(State(limits): State<Arc<Limits>>, request: Request, next: Next) -> Response {
     let most = limits.body_bytes;
-    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let announced =
+        request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| usize::try_from(length).map_or(true, |length| length > most)) {
         let detail = format!("the request is too large; accepted is a body of at most {most} bytes");
         return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail).into_response();

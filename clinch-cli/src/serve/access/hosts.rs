@@ -4,7 +4,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 /// The values of `Host` that are served.
 #[derive(Debug)]
-pub(crate) struct Hosts {
+pub(in crate::serve) struct Hosts {
     port: u16,
     /// Names and addresses that need our port.
     local: Vec<String>,

@@ -21,8 +21,8 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, Method, StatusCode, Uri, header};
 
 pub(super) use self::hosts::Hosts;
-pub(crate) use self::origins::Origin;
-pub(crate) use self::token::AccessToken;
+pub(super) use self::origins::Origin;
+pub(super) use self::token::AccessToken;
 use super::problem::Problem;
 
 /// Who may do what.
@@ -36,7 +36,12 @@ pub(super) struct Access {
 }
 
 impl Access {
-    pub(super) fn new(address: SocketAddr, hosts: &[String], origins: Vec<Origin>, token: AccessToken) -> Self {
+    pub(super) fn new(
+        address: SocketAddr,
+        hosts: &[String],
+        origins: Vec<Origin>,
+        token: AccessToken,
+    ) -> Self {
         Self { hosts: Hosts::new(address, hosts), origins, token, open: !address.ip().is_loopback() }
     }
 
@@ -57,7 +62,8 @@ impl Access {
     fn host<'a>(&self, uri: &'a Uri, headers: &'a HeaderMap) -> Result<&'a str, Problem> {
         let refused = || {
             let accepted = self.hosts.accepted();
-            let detail = format!("this server is not called that; accepted is {accepted}, or what --host adds");
+            let detail =
+                format!("this server is not called that; accepted is {accepted}, or what --host adds");
             Problem::new(StatusCode::MISDIRECTED_REQUEST, "unknown-host", detail)
         };
         let mut hosts = headers.get_all(header::HOST).iter();
@@ -102,7 +108,11 @@ pub(super) async fn check_token(State(access): State<Arc<Access>>, request: Requ
 }
 
 /// The same, where reading needs it.
-pub(super) async fn check_reader(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
+pub(super) async fn check_reader(
+    State(access): State<Arc<Access>>,
+    request: Request,
+    next: Next,
+) -> Response {
     if access.guards_reading() {
         return check_token(State(access), request, next).await;
     }

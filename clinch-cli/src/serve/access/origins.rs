@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// Scheme, name and port of a page, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Origin {
+pub(in crate::serve) struct Origin {
     scheme: String,
     /// With the port, unless it is the scheme's own.
     host: String,
@@ -16,7 +16,8 @@ impl Origin {
     pub(super) fn is_of(&self, host: &str) -> bool {
         let own = if self.scheme == "https" { ":443" } else { ":80" };
         let host = host.to_ascii_lowercase();
-        matches!(self.scheme.as_str(), "http" | "https") && self.host == host.strip_suffix(own).unwrap_or(&host)
+        matches!(self.scheme.as_str(), "http" | "https")
+            && self.host == host.strip_suffix(own).unwrap_or(&host)
     }
 }
 
@@ -24,7 +25,8 @@ impl FromStr for Origin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let accepted = || format!("`{text}` is no origin; accepted is for instance https://clinch.example:8443");
+        let accepted =
+            || format!("`{text}` is no origin; accepted is for instance https://clinch.example:8443");
         let text = text.to_ascii_lowercase();
         let (scheme, host) = text.split_once("://").ok_or_else(accepted)?;
         let own = match scheme {
@@ -68,7 +70,9 @@ mod tests {
 
     #[test]
     fn what_is_no_origin() {
-        for text in ["", "null", "*", "localhost:4747", "http://", "http://a/", "http://u@a", "file:///x", "ftp://a"] {
+        for text in
+            ["", "null", "*", "localhost:4747", "http://", "http://a/", "http://u@a", "file:///x", "ftp://a"]
+        {
             assert!(text.parse::<Origin>().is_err(), "{text}");
         }
     }

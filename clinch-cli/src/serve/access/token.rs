@@ -7,11 +7,11 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use super::super::problem::Problem;
 
 /// The fewest characters of a configured token.
-pub(crate) const LEAST_LENGTH: usize = 16;
+pub(in crate::serve) const LEAST_LENGTH: usize = 16;
 
 /// What a request has to show. Compared by its hash and in constant time, so that nothing is learnt from how long it takes.
 #[derive(Clone)]
-pub(crate) struct AccessToken {
+pub(in crate::serve) struct AccessToken {
     hash: blake3::Hash,
     /// For requests to ourselves.
     header: HeaderValue,
@@ -27,7 +27,7 @@ impl fmt::Debug for AccessToken {
 
 impl AccessToken {
     /// A new one: 128 random bits.
-    pub(crate) fn random() -> Self {
+    pub(in crate::serve) fn random() -> Self {
         let text = format!("{:032x}", rand::random::<u128>());
         // Hexadecimal digits are always a header.
         let header = HeaderValue::try_from(format!("Bearer {text}"));
@@ -36,7 +36,7 @@ impl AccessToken {
     }
 
     /// One that was configured.
-    pub(crate) fn configured(text: &str) -> Result<Self, String> {
+    pub(in crate::serve) fn configured(text: &str) -> Result<Self, String> {
         let odd = |c: char| !c.is_ascii_graphic();
         let header = HeaderValue::try_from(format!("Bearer {text}"));
         match header {
@@ -68,7 +68,10 @@ impl AccessToken {
     pub(super) fn is_shown(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let refused = |kind, detail| Err(Problem::new(StatusCode::UNAUTHORIZED, kind, detail));
         let Some(shown) = headers.get(header::AUTHORIZATION) else {
-            return refused("token-required", "this needs the console's token: `Authorization: Bearer <token>`");
+            return refused(
+                "token-required",
+                "this needs the console's token: `Authorization: Bearer <token>`",
+            );
         };
         let bytes = shown.as_bytes();
         let shown = match bytes.split_at_checked(7) {
@@ -79,7 +82,10 @@ impl AccessToken {
         if blake3::hash(shown.trim_ascii()) == self.hash {
             return Ok(());
         }
-        refused("token-refused", "this is not the console's token; it was printed when `clinch serve` started, or is configured")
+        refused(
+            "token-refused",
+            "this is not the console's token; it was printed when `clinch serve` started, or is configured",
+        )
     }
 }
 
@@ -98,7 +104,14 @@ mod tests {
         let token = AccessToken::configured("a-long-enough-token").unwrap();
         assert!(token.is_shown(&shown("Bearer a-long-enough-token")).is_ok());
         assert!(token.is_shown(&shown("bearer  a-long-enough-token")).is_ok());
-        for value in ["", "Bearer ", "Bearer", "a-long-enough-token", "Bearer a-long-enough-toke", "Basic a-long-enough-token"] {
+        for value in [
+            "",
+            "Bearer ",
+            "Bearer",
+            "a-long-enough-token",
+            "Bearer a-long-enough-toke",
+            "Basic a-long-enough-token",
+        ] {
             assert!(token.is_shown(&shown(value)).is_err(), "{value}");
         }
         assert!(token.is_shown(&HeaderMap::new()).is_err());
@@ -116,7 +129,9 @@ mod tests {
     #[test]
     fn a_configured_one_is_never_printed_and_never_weak() {
         assert_eq!(AccessToken::configured("a-long-enough-token").unwrap().to_print(), None);
-        for text in ["", "short", "with a blank in it, long", "not-ascii-ähhhhhhhhhhhhh", "line\nbreak-long-enough"] {
+        for text in
+            ["", "short", "with a blank in it, long", "not-ascii-ähhhhhhhhhhhhh", "line\nbreak-long-enough"]
+        {
             let problem = AccessToken::configured(text).unwrap_err();
             assert!(text.is_empty() || !problem.contains(text), "{problem}");
         }

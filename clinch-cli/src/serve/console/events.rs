@@ -8,23 +8,33 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::Console;
 use super::sampler::Sample;
 use super::view::{Wish, view};
 use crate::serve::connections::{Phase, Phases};
+use crate::serve::metrics::{Hold, Pulse};
 use crate::serve::problem::Problem;
 
 /// One who watches.
 struct Watcher {
     console: Arc<Console>,
     samples: watch::Receiver<Arc<Sample>>,
+    pulses: watch::Receiver<Option<Pulse>>,
     wish: Wish,
     phases: Phases,
     greeted: bool,
     /// Its place among those who may watch.
     _place: OwnedSemaphorePermit,
+}
+
+/// What was measured in the last second.
+#[derive(Debug, Serialize)]
+struct News {
+    last: Option<Pulse>,
+    hold: Hold,
 }
 
 pub(super) async fn events(State(console): State<Arc<Console>>, Query(wish): Query<Wish>) -> Response {
@@ -36,6 +46,7 @@ pub(super) async fn events(State(console): State<Arc<Console>>, Query(wish): Que
     };
     let watcher = Watcher {
         samples: console.sampler.watch(),
+        pulses: console.pulses.watch(),
         phases: console.phases.clone(),
         console,
         wish,
@@ -59,6 +70,12 @@ impl Watcher {
         tokio::select! {
             biased;
             () = self.phases.reached(Phase::Draining) => return None,
+            changed = self.pulses.changed() => {
+                changed.ok()?;
+                let last = *self.pulses.borrow_and_update();
+                let news = News { last, hold: self.console.pulses.hold() };
+                return Event::default().event("pulse").json_data(news).ok();
+            }
             changed = self.samples.changed() => changed.ok()?,
         }
         let sample = self.samples.borrow_and_update().clone();

@@ -2,7 +2,6 @@
 
 mod assets;
 mod events;
-mod ids;
 mod release;
 mod sampler;
 mod view;
@@ -16,15 +15,19 @@ use clinch::LockManager;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
+pub(super) use self::release::Releases;
 pub(super) use self::sampler::Sampler;
 use super::access::{Access, check_reader, check_token};
 use super::connections::Phases;
+use super::metrics::{Hold, Pulse, Pulses};
 
 /// The console's server side.
 #[derive(Debug)]
 pub(super) struct Console {
     pub(super) locks: LockManager,
     pub(super) sampler: Arc<Sampler>,
+    pub(super) pulses: Arc<Pulses>,
+    pub(super) releases: Releases,
     /// How many may watch.
     pub(super) watchers: Arc<Semaphore>,
     pub(super) phases: Phases,
@@ -38,11 +41,19 @@ struct Greeting<'a> {
     version: &'static str,
     engine: &'a str,
     playground: bool,
+    history: Vec<Pulse>,
+    hold: Hold,
 }
 
 impl Console {
     fn greeting(&self) -> Greeting<'_> {
-        Greeting { version: env!("CARGO_PKG_VERSION"), engine: &self.engine, playground: self.playground }
+        Greeting {
+            version: env!("CARGO_PKG_VERSION"),
+            engine: &self.engine,
+            playground: self.playground,
+            history: self.pulses.history(),
+            hold: self.pulses.hold(),
+        }
     }
 
     /// Its routes. The page itself says nothing about anything, so everybody may have it.

@@ -1,16 +1,16 @@
 //! Looking at the engine for everybody who watches: one task, one listing at a time, nothing while nobody watches.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use clinch::lease::ClaimKey;
 use clinch::store::Cursor;
-use clinch::{Holder, LockManager};
+use clinch::{Health, Holder, LockManager};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::ids::Ids;
+use crate::holder;
 use crate::serve::connections::{Phase, Phases};
 
 /// The least time between the beginnings of two listings.
@@ -35,7 +35,8 @@ pub(super) struct Sample {
     pub(super) at: SystemTime,
     /// When that was; `None` before the first.
     taken: Option<Instant>,
-    pub(super) engine: Engine,
+    /// How the engine answered; `None` if it was not asked yet.
+    pub(super) engine: Option<Health>,
     pub(super) rows: Vec<Row>,
     /// How many holders were seen, those included that are not in `rows`.
     pub(super) counted: usize,
@@ -43,15 +44,6 @@ pub(super) struct Sample {
     pub(super) complete: bool,
     /// How many wait in this process, by key.
     pub(super) waiting: HashMap<ClaimKey, usize>,
-}
-
-/// How the engine answered.
-#[derive(Debug, Clone)]
-pub(super) enum Engine {
-    /// Nobody has asked it yet.
-    Unknown,
-    Up(Duration),
-    Down(String),
 }
 
 /// One holder.
@@ -73,7 +65,7 @@ impl Sample {
         Self {
             at: SystemTime::UNIX_EPOCH,
             taken: None,
-            engine: Engine::Unknown,
+            engine: None,
             rows: Vec::new(),
             counted: 0,
             complete: true,
@@ -86,14 +78,13 @@ impl Sample {
 #[derive(Debug)]
 pub(in crate::serve) struct Sampler {
     locks: LockManager,
-    ids: Ids,
     latest: watch::Sender<Arc<Sample>>,
     wanted: Notify,
 }
 
 impl Sampler {
     pub(in crate::serve) fn new(locks: LockManager) -> Self {
-        Self { locks, ids: Ids::new(), latest: watch::Sender::new(Arc::new(Sample::none())), wanted: Notify::new() }
+        Self { locks, latest: watch::Sender::new(Arc::new(Sample::none())), wanted: Notify::new() }
     }
 
     /// Every sample from now on, and the last one if it is hardly older. Whoever is too slow for one gets the next.
@@ -137,18 +128,19 @@ impl Sampler {
 
     async fn look(&self) -> Sample {
         let mut sample = Sample { at: SystemTime::now(), taken: Some(Instant::now()), ..Sample::none() };
-        sample.engine = match self.locks.ping().await {
-            Ok(took) => Engine::Up(took),
-            Err(error) => {
-                sample.engine = Engine::Down(error.to_string());
-                return sample;
-            }
-        };
+        let health = self.locks.health(LONGEST).await;
+        let up = health.up;
+        sample.engine = Some(health);
+        if !up {
+            sample.complete = false;
+            return sample;
+        }
         sample.waiting = self.locks.waiting().into_iter().collect();
         let before = self.latest.borrow().clone();
         let longest_seen: HashMap<&str, Duration> =
             before.rows.iter().map(|row| (row.id.as_str(), row.full)).collect();
         let give_up = Instant::now() + LONGEST;
+        let mut ids = HashSet::new();
         let mut next = Some(Cursor::START);
         while let Some(cursor) = next {
             if Instant::now() >= give_up {
@@ -158,32 +150,41 @@ impl Sampler {
             let page = match self.locks.list(cursor).await {
                 Ok(page) => page,
                 Err(error) => {
-                    sample.engine = Engine::Down(error.to_string());
+                    if let Some(health) = &mut sample.engine {
+                        health.up = false;
+                        health.error = Some(error.to_string());
+                    }
                     sample.complete = false;
                     break;
                 }
             };
             let seen = Instant::now();
-            sample.counted += page.holders.len();
-            let room = MOST_ROWS - sample.rows.len();
-            let rows = page.holders.into_iter().take(room).map(|holder| self.row(holder, seen, &longest_seen));
-            sample.rows.extend(rows);
+            for holder in page.holders {
+                let id = holder::id(&holder);
+                // An engine may list one twice.
+                if !ids.insert(id.clone()) {
+                    continue;
+                }
+                sample.counted += 1;
+                if sample.rows.len() < MOST_ROWS {
+                    sample.rows.push(row(id, holder, seen, &longest_seen));
+                }
+            }
             next = page.next;
         }
         sample
     }
+}
 
-    fn row(&self, holder: Holder, seen: Instant, longest_seen: &HashMap<&str, Duration>) -> Row {
-        let id = self.ids.of(&holder);
-        let left = holder.remaining();
-        let before = longest_seen.get(id.as_str()).copied().unwrap_or_default();
-        let owner = holder.owner().map(|owner| owner.to_string()).unwrap_or_default();
-        Row {
-            text: format!("{}\n{owner}", holder.on()).to_lowercase(),
-            ends: left.and_then(|left| seen.checked_add(left)),
-            full: before.max(left.unwrap_or_default()),
-            id,
-            holder,
-        }
+fn row(id: String, holder: Holder, seen: Instant, longest_seen: &HashMap<&str, Duration>) -> Row {
+    let left = holder.remaining();
+    let before = longest_seen.get(id.as_str()).copied().unwrap_or_default();
+    let owner = holder.owner().map(|owner| owner.to_string()).unwrap_or_default();
+    Row {
+        text: format!("{}\n{owner}", holder.on()).to_lowercase(),
+        ends: left.and_then(|left| seen.checked_add(left)),
+        full: before.max(left.unwrap_or_default()),
+        id,
+        holder,
     }
 }

@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clinch::lease::{Mode, Space};
+use clinch::Health;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::sampler::{Engine, Row, Sample};
+use super::sampler::{Row, Sample};
+use crate::holder::kind;
 
 /// How many holders a page has.
 pub(super) const PAGE: usize = 50;
@@ -18,21 +19,11 @@ pub(super) const PAGE: usize = 50;
 pub(super) struct Wish {
     /// Shows only what contains this, in its key, host, process or label.
     q: String,
-    kind: Kind,
+    /// Shows only this kind, as [`kind`] calls it; all if there is none.
+    kind: Option<String>,
     sort: Sort,
     /// Which page, from 0.
     page: usize,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Kind {
-    #[default]
-    All,
-    Lock,
-    Dup,
-    Sem,
-    Idem,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
@@ -46,24 +37,12 @@ enum Sort {
     Key,
 }
 
-impl Kind {
-    fn has(self, space: Space) -> bool {
-        match self {
-            Self::All => true,
-            Self::Lock => space == Space::Lock,
-            Self::Dup => space == Space::Duplicate,
-            Self::Sem => space == Space::Permit,
-            Self::Idem => space == Space::Idempotency,
-        }
-    }
-}
-
 /// What a watcher is shown.
 #[derive(Debug, Serialize)]
 pub(super) struct View<'a> {
     /// Milliseconds since 1970, by our wall clock.
     at: u64,
-    engine: Health<'a>,
+    engine: Engine<'a>,
     /// How many holders there are; at least so many, if not `complete`.
     held: usize,
     complete: bool,
@@ -78,10 +57,14 @@ pub(super) struct View<'a> {
     rows: Vec<Shown<'a>>,
 }
 
-#[derive(Debug, Serialize)]
-struct Health<'a> {
+/// How the engine answered.
+#[derive(Debug, Default, Serialize)]
+struct Engine<'a> {
+    /// `None`: it was not asked yet.
     up: Option<bool>,
-    latency_us: Option<u64>,
+    name: Option<String>,
+    latency_us: Option<f64>,
+    degraded: Option<&'a str>,
     problem: Option<&'a str>,
 }
 
@@ -90,7 +73,6 @@ struct Health<'a> {
 struct Shown<'a> {
     id: &'a str,
     kind: &'static str,
-    mode: &'static str,
     key: &'a str,
     host: Option<String>,
     pid: Option<u32>,
@@ -110,7 +92,7 @@ pub(super) fn view<'a>(sample: &'a Sample, wish: &Wish) -> View<'a> {
     let now = Instant::now();
     let wanted = wish.q.trim().to_lowercase();
     let mut rows: Vec<&Row> = sample.rows.iter().collect();
-    rows.retain(|row| wish.kind.has(row.holder.on().space) && row.text.contains(&wanted));
+    rows.retain(|row| is_of_kind(row, wish.kind.as_deref()) && row.text.contains(&wanted));
     match wish.sort {
         Sort::Newest => rows.sort_by_cached_key(|row| (Reverse(row.holder.since()), row.holder.on())),
         Sort::Ending => rows.sort_by_key(|row| (row.ends.is_none(), row.ends)),
@@ -122,7 +104,7 @@ pub(super) fn view<'a>(sample: &'a Sample, wish: &Wish) -> View<'a> {
     let shown = rows.into_iter().skip(page * PAGE).take(PAGE).map(|row| shown(row, sample, now)).collect();
     View {
         at: since_1970(sample.at).unwrap_or_default(),
-        engine: health(&sample.engine),
+        engine: sample.engine.as_ref().map(engine).unwrap_or_default(),
         held: sample.counted,
         complete: sample.complete,
         kept: sample.rows.len(),
@@ -134,17 +116,16 @@ pub(super) fn view<'a>(sample: &'a Sample, wish: &Wish) -> View<'a> {
     }
 }
 
+fn is_of_kind(row: &Row, wanted: Option<&str>) -> bool {
+    wanted.is_none_or(|wanted| wanted == "all" || wanted == kind(&row.holder))
+}
+
 fn shown<'a>(row: &'a Row, sample: &Sample, now: Instant) -> Shown<'a> {
     let (holder, owner) = (&row.holder, row.holder.owner());
     let on = holder.on();
     Shown {
         id: &row.id,
-        kind: on.space.word(),
-        mode: match holder.mode() {
-            Mode::Shared => "shared",
-            Mode::Permit { .. } => "permit",
-            _ => "exclusive",
-        },
+        kind: kind(holder),
         key: on.key.as_str(),
         pid: owner.as_ref().map(|owner| owner.pid),
         task: owner.as_ref().and_then(|owner| owner.task),
@@ -158,14 +139,17 @@ fn shown<'a>(row: &'a Row, sample: &Sample, now: Instant) -> Shown<'a> {
     }
 }
 
-fn health(engine: &Engine) -> Health<'_> {
-    let (up, latency, problem) = match engine {
-        Engine::Unknown => (None, None, None),
-        Engine::Up(took) => (Some(true), Some(*took), None),
-        Engine::Down(problem) => (Some(false), None, Some(problem.as_str())),
-    };
-    let latency_us = latency.map(|took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-    Health { up, latency_us, problem }
+fn engine(health: &Health) -> Engine<'_> {
+    let name = health.server.as_deref().unwrap_or(health.engine);
+    Engine {
+        up: Some(health.up),
+        name: Some(
+            health.version.as_ref().map_or_else(|| name.to_owned(), |version| format!("{name} {version}")),
+        ),
+        latency_us: health.latency.map(|took| took.as_secs_f64() * 1e6),
+        degraded: health.degraded.as_deref(),
+        problem: health.error.as_deref(),
+    }
 }
 
 fn millis(time: Duration) -> u64 {

@@ -25,7 +25,11 @@ pub(in crate::serve) struct Counted {
 
 impl Buckets {
     pub(super) fn new(bounds: &'static [f64]) -> Self {
-        Self { bounds, counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(), sum: AtomicU64::new(0) }
+        Self {
+            bounds,
+            counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
+            sum: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn counted(&self) -> Counted {

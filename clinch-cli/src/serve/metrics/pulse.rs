@@ -115,7 +115,8 @@ impl Pulses {
     }
 
     fn totals(&self) -> Totals {
-        let attempts = |outcomes: &[&str]| self.recorder.sum(ATTEMPTS, |labels| is(labels, "outcome", outcomes));
+        let attempts =
+            |outcomes: &[&str]| self.recorder.sum(ATTEMPTS, |labels| is(labels, "outcome", outcomes));
         Totals {
             at: Instant::now(),
             acquired: attempts(&["acquired"]),

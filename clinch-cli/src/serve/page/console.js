@@ -50,7 +50,8 @@ const stream = watch(query, {
   },
   state(state) {
     engine(state.engine);
-    value($('held'), `${count(state.held)}${state.complete ? '' : '+'}`, '');
+    const held = state.engine.up === false ? '–' : `${count(state.held)}${state.complete ? '' : '+'}`;
+    value($('held'), held, '');
     value($('waiting'), count(state.waiting), '');
     push(samples, { held: state.held, waiting: state.waiting, latency: state.engine.latency_us ?? 0 });
     for (const name of ['held', 'waiting', 'latency']) sparkOf(name, samples.map((sample) => sample[name]));

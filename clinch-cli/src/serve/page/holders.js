@@ -132,9 +132,11 @@ setInterval(() => {
 function about(state) {
   const filtered = wish.q.trim() !== '' || wish.kind !== 'all';
   const all = `${state.complete ? '' : 'at least '}${count(state.held)}`;
-  text($('holders-count'), filtered ? `${count(state.matching)} of ${all}` : state.held ? all : '');
   $('empty').hidden = state.rows.length > 0;
-  text($('empty'), filtered ? 'Nobody like that holds anything.' : 'Nobody holds anything.');
+  const unknown = state.engine.up === false;
+  const nobody = filtered ? 'Nobody like that holds anything.' : 'Nobody holds anything.';
+  text($('empty'), unknown ? 'The engine does not answer, so it is not known who holds what.' : nobody);
+  text($('holders-count'), unknown ? '' : filtered ? `${count(state.matching)} of ${all}` : state.held ? all : '');
   $('table').hidden = state.rows.length === 0;
   const notes = [];
   const more = state.held - state.kept;

@@ -21,8 +21,8 @@ use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::{self, Sender};
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{self, Sender};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 

@@ -406,7 +406,8 @@ impl Lines {
         let mut waiting = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let lines = shard.iter().map(|(on, slot)| (on, slot.lanes.iter().map(|(_, lane)| lane.line.len()).sum()));
+            let lines =
+                shard.iter().map(|(on, slot)| (on, slot.lanes.iter().map(|(_, lane)| lane.line.len()).sum()));
             waiting.extend(lines.filter(|(_, count)| *count > 0).map(|(on, count)| (on.clone(), count)));
         }
         waiting
