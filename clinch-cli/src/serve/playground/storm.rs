@@ -19,7 +19,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, Sender};
@@ -93,8 +93,8 @@ enum Target {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 enum Line {
-    /// One was answered.
-    Answer { n: u32, status: u16, ms: u64 },
+    /// One was answered. `number` is that of what was done, if something was.
+    Answer { n: u32, status: u16, ms: u64, number: Option<u64> },
     /// One was not.
     Failed { n: u32, problem: String },
     /// That was all. `sent_within_us` is the time from the first to the last send.
@@ -142,7 +142,9 @@ async fn fire(storms: &Storms, order: &Order, tell: &Sender<Line>) {
         under_way.spawn(async move {
             let sent = Instant::now();
             let line = match exchange(connection, request).await {
-                Ok(status) => Line::Answer { n, status: status.as_u16(), ms: millis(sent.elapsed()) },
+                Ok((status, number)) => {
+                    Line::Answer { n, status: status.as_u16(), ms: millis(sent.elapsed()), number }
+                }
                 Err(problem) => Line::Failed { n, problem },
             };
             // An error means that nobody reads any more.
@@ -170,14 +172,14 @@ async fn connect(to: SocketAddr) -> Result<Connection, String> {
 async fn exchange(
     connection: Result<Connection, String>,
     request: Result<Request<Full<Bytes>>, http::Error>,
-) -> Result<StatusCode, String> {
+) -> Result<(StatusCode, Option<u64>), String> {
     let (mut sender, mut connection) = connection?;
     let request = request.map_err(|error| error.to_string())?;
     let exchange = async {
         let answer = sender.send_request(request).await?;
         let status = answer.status();
-        answer.into_body().collect().await?;
-        Ok::<_, hyper::Error>(status)
+        let body = answer.into_body().collect().await?.to_bytes();
+        Ok::<_, hyper::Error>((status, done(&body)))
     };
     let answer = tokio::select! {
         answer = exchange => answer,
@@ -187,6 +189,12 @@ async fn exchange(
         }),
     };
     answer.map_err(|error| error.to_string())
+}
+
+/// The number of what a handler says it has done.
+fn done(body: &[u8]) -> Option<u64> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    ["order", "ticket", "export", "report", "payment"].iter().find_map(|name| body.get(name)?.as_u64())
 }
 
 /// The `n`th request of a storm. What the guards count as the same is the same; the rest differs.
