@@ -74,7 +74,7 @@ impl Doctor {
 
     /// Within the patience, whatever the configuration allows.
     async fn connect(&self) -> Result<LockManager, Failure> {
-        timeout(self.patience, self.engine.connect_anyway()).await.unwrap_or_else(|_| {
+        timeout(self.patience, self.engine.look()).await.unwrap_or_else(|_| {
             let what = format!("no answer from {} within {:?}", self.engine.shown(), self.patience);
             Err(Failure::new(Exit::UNAVAILABLE, what))
         })

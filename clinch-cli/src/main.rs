@@ -1,6 +1,6 @@
-//! The `clinch` program: any command under a distributed lock.
+//! The `clinch` program: any command under a distributed lock, and a look at who holds what.
 //!
-//! `main` reads the arguments ([`args`]), carries out the one command they name (a module each: [`run`]) and ends with
+//! `main` reads the arguments ([`args`]), carries out the one command they name (a module each: [`run`], [`ls`], …) and ends with
 //! its exit code ([`exit`]). Everything that clinch itself says goes through [`message`].
 
 #[cfg(not(unix))]

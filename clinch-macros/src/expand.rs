@@ -134,7 +134,7 @@ impl Entry {
                 Ok(Self {
                     guard: code!(Lock),
                     made: code! {
-                        ::clinch::attribute::Lock::new(::clinch::submit::LockPolicy::new(#template) #settings)
+                        ::clinch::attribute::Lock::new(#template, |policy| policy #settings)
                     },
                     steps: by_key(&key.values(&bindings)?),
                 })
@@ -144,9 +144,7 @@ impl Entry {
                 Ok(Self {
                     guard: code!(Limit),
                     made: code! {
-                        ::clinch::attribute::Limit::new(
-                            ::clinch::submit::LimitPolicy::new(#template, #limit) #settings
-                        )
+                        ::clinch::attribute::Limit::new(#template, #limit, |policy| policy #settings)
                     },
                     steps: by_key(&key.values(&bindings)?),
                 })
@@ -172,7 +170,7 @@ impl Entry {
                     made: code! {
                         ::clinch::attribute::Duplicate::new(
                             ::core::concat!(::core::module_path!(), "::", #name),
-                            ::clinch::submit::DuplicatePolicy::new() #settings
+                            |policy| policy #settings
                         ) #by_user #as_function
                     },
                     steps: by_call(function.is_method(), &bindings, user.as_ref()),
@@ -194,8 +192,8 @@ fn by_key(values: &TokenStream) -> TokenStream {
 /// Enters by what the call is about: its parameters, as far as they can be serialised, and its user.
 fn by_call(is_method: bool, bindings: &[Binding], user: Option<&TokenStream>) -> TokenStream {
     let call = match is_method {
-        true => code!(__CLINCH.call_on(::core::any::type_name::<Self>())),
-        false => code!(__CLINCH.call()),
+        true => code!(__CLINCH.call_on(::core::any::type_name::<Self>(), manager)),
+        false => code!(__CLINCH.call(manager)),
     };
     let params = bindings.iter().filter(|binding| !binding.is_self()).map(|binding| {
         let (name, ident) = (binding.name(), binding.ident());
@@ -221,7 +219,7 @@ fn by_call(is_method: bool, bindings: &[Binding], user: Option<&TokenStream>) ->
             #(#params)*
         }
         #user
-        let entering = call.enter(manager);
+        let entering = call.enter();
     }
 }
 
@@ -237,6 +235,8 @@ fn setting((setter, value): &(&'static str, Value)) -> TokenStream {
             code!(::core::time::Duration::new(#secs, #nanos))
         }
         Value::Text(text) => code!(#text),
+        // Without elements it still has a type.
+        Value::Texts(texts) if texts.is_empty() => code!([""; 0]),
         Value::Texts(texts) => code!([#(#texts),*]),
         Value::Variant(path) => {
             let parts = path.split("::").map(|part| format_ident!("{part}", span = Span::mixed_site()));

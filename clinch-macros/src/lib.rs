@@ -54,7 +54,8 @@ use self::validate::Attribute;
 /// ```
 ///
 /// # Options
-/// Times are `ttl = "10s"` or `ttl_ms = 10_000`; a flag is `renew`, `renew = true` or `renew = false`.
+/// Times are `ttl = "10s"` or `ttl_ms = 10_000`; a flag is `renew`, `renew = true` or `renew = false`. What is not given is as
+/// the guards' defaults have it (`clinch::submit::Defaults`, which a configuration file sets), or else as below.
 ///
 /// | option | unless given | what it does |
 /// |---|---|---|
@@ -172,7 +173,7 @@ pub fn limit(options: TokenStream, item: TokenStream) -> TokenStream {
 /// two types of one module have one each, `key_prefix` keeps them apart.
 ///
 /// # Options
-/// All are optional.
+/// All are optional. What is not given is as the guards' defaults have it, or else as below.
 ///
 /// | option | unless given | what it does |
 /// |---|---|---|

@@ -15,8 +15,6 @@ const MAX_TTL: Duration = Duration::from_secs(86_400);
 const MAX_WAIT: Duration = Duration::from_secs(366 * 86_400);
 const MIN_RETRY: Duration = Duration::from_millis(1);
 const MAX_LABEL_BYTES: usize = 64;
-/// What a duplicate guard has for its interval unless it is set.
-const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Which attribute it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,10 +120,11 @@ impl Read {
         self.exclude_params();
         self.text("key_prefix", no_control);
         self.word("release", RELEASE);
-        if let Some(At { value, span }) = self.time("min_hold")
-            && value > interval.map_or(INTERVAL, |interval| interval.value)
+        // An interval that is not stated here may be configured, and is known at run time only.
+        if let (Some(At { value, span }), Some(interval)) = (self.time("min_hold"), interval)
+            && value > interval.value
         {
-            let accepted = "accepted is at most the interval, which is 5s unless it is set";
+            let accepted = "accepted is at most the interval";
             self.options.error(span, format!("invalid `min_hold`: {accepted}"));
         }
         self.flag("renew");
@@ -196,10 +195,7 @@ impl Read {
                 self.options.error(name.span(), format!("invalid `exclude_params`: {accepted}"));
             }
         }
-        // None is the default, and a list without elements has no type.
-        if !names.is_empty() {
-            self.settings.push(("exclude_params", Value::Texts(names)));
-        }
+        self.settings.push(("exclude_params", Value::Texts(names)));
     }
 
     fn time(&mut self, name: &'static str) -> Option<At<Duration>> {

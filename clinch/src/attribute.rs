@@ -1,7 +1,7 @@
 //! What the attributes expand to. Not for use by hand: it changes without notice.
 
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::key::{Key, KeyTemplate};
 use crate::submit::request::{self, Answer, Request};
 use crate::submit::{
-    Admission, AsGuards, DuplicatePolicy, Guards, Identity, LimitPolicy, LockPolicy, Submission,
+    Admission, AsGuards, Defaults, DuplicatePolicy, Guards, Identity, LimitPolicy, LockPolicy, Submission,
 };
 
 /// The names and values of a template's placeholders.
@@ -20,12 +20,40 @@ pub fn guards(named: &impl AsGuards) -> Guards {
     named.as_guards()
 }
 
+/// What an attribute states, on top of the guards' default policy.
+#[derive(Debug)]
+struct Stated<P: 'static> {
+    stated: fn(P) -> P,
+    /// The policy on the first defaults that there were, which are usually the only ones.
+    first: OnceLock<(Arc<Defaults>, Arc<P>)>,
+}
+
+impl<P> Stated<P> {
+    const fn new(stated: fn(P) -> P) -> Self {
+        Self { stated, first: OnceLock::new() }
+    }
+
+    /// The policy on these defaults, of which `begin` takes what it begins with.
+    fn on(&self, defaults: &Arc<Defaults>, begin: impl Fn(&Defaults) -> P) -> Arc<P> {
+        let made = || Arc::new((self.stated)(begin(defaults)));
+        let (first, policy) = self.first.get_or_init(|| (defaults.clone(), made()));
+        if Arc::ptr_eq(first, defaults) { policy.clone() } else { made() }
+    }
+}
+
+/// The guards that are named, or that are around, and the policies that they begin with.
+fn around(named: Option<Guards>) -> (Option<Guards>, Arc<Defaults>) {
+    let guards = named.or_else(Guards::current);
+    let defaults = guards.as_ref().map_or_else(Defaults::unset, |guards| guards.defaults().clone());
+    (guards, defaults)
+}
+
 /// The guards, if the attribute is to do anything.
-fn working(named: Option<Guards>, enabled: bool) -> Result<Option<Guards>, Error> {
+fn working(guards: Option<Guards>, enabled: bool) -> Result<Option<Guards>, Error> {
     if !enabled {
         return Ok(None);
     }
-    let guards = named.or_else(Guards::current).ok_or(Error::Missing {
+    let guards = guards.ok_or(Error::Missing {
         what: "the lock manager of an attribute",
         remedy: "put the router's layer around the handler (`clinch::http::Web::layer`), call `Guards::install` when the \
                  program starts, or name it in the attribute (`manager = …`)",
@@ -50,14 +78,16 @@ fn answering(
 /// `#[clinch::lock]`.
 #[derive(Debug)]
 pub struct Lock {
-    policy: LockPolicy,
+    key: &'static str,
     template: Result<KeyTemplate, Error>,
+    stated: Stated<LockPolicy>,
 }
 
 impl Lock {
-    /// What the attribute says.
-    pub fn new(policy: LockPolicy) -> Self {
-        Self { template: policy.check(), policy }
+    /// What the attribute says: the template of its key, and what it states besides.
+    pub fn new(key: &'static str, stated: fn(LockPolicy) -> LockPolicy) -> Self {
+        let template = KeyTemplate::new(key).map_err(Error::from);
+        Self { key, template, stated: Stated::new(stated) }
     }
 
     /// The key of one call.
@@ -76,24 +106,30 @@ impl Lock {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
     pub async fn enter(&self, named: Option<Guards>, key: Result<Key, Error>) -> Result<Admission, Error> {
-        let Some(guards) = working(named, self.policy.enabled)? else { return Ok(Admission::unguarded()) };
+        let (guards, defaults) = around(named);
+        let begin = |defaults: &Defaults| LockPolicy { key: self.key.to_owned(), ..defaults.lock.clone() };
+        let policy = self.stated.on(&defaults, begin);
+        let Some(guards) = working(guards, policy.enabled)? else { return Ok(Admission::unguarded()) };
         // On the heap, so that the futures of guarded functions that call each other stay small.
-        let admitted = Box::pin(guards.lock(&self.policy, key?)).await;
-        answering(admitted, self.policy.status, self.policy.message.as_ref())
+        let admitted = Box::pin(guards.lock(&policy, key?)).await;
+        answering(admitted, policy.status, policy.message.as_ref())
     }
 }
 
 /// `#[clinch::limit]`.
 #[derive(Debug)]
 pub struct Limit {
-    policy: LimitPolicy,
+    key: &'static str,
+    limit: u32,
     template: Result<KeyTemplate, Error>,
+    stated: Stated<LimitPolicy>,
 }
 
 impl Limit {
-    /// What the attribute says.
-    pub fn new(policy: LimitPolicy) -> Self {
-        Self { template: policy.check(), policy }
+    /// What the attribute says: the template of its key, how many, and what it states besides.
+    pub fn new(key: &'static str, limit: u32, stated: fn(LimitPolicy) -> LimitPolicy) -> Self {
+        let template = KeyTemplate::new(key).map_err(Error::from);
+        Self { key, limit, template, stated: Stated::new(stated) }
     }
 
     /// The name of the limit in one call.
@@ -112,9 +148,16 @@ impl Limit {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
     pub async fn enter(&self, named: Option<Guards>, key: Result<Key, Error>) -> Result<Admission, Error> {
-        let Some(guards) = working(named, self.policy.enabled)? else { return Ok(Admission::unguarded()) };
-        let admitted = Box::pin(guards.limit(&self.policy, key?)).await;
-        answering(admitted, self.policy.status, self.policy.message.as_ref())
+        let (guards, defaults) = around(named);
+        let begin = |defaults: &Defaults| LimitPolicy {
+            key: self.key.to_owned(),
+            limit: self.limit,
+            ..defaults.limit.clone()
+        };
+        let policy = self.stated.on(&defaults, begin);
+        let Some(guards) = working(guards, policy.enabled)? else { return Ok(Admission::unguarded()) };
+        let admitted = Box::pin(guards.limit(&policy, key?)).await;
+        answering(admitted, policy.status, policy.message.as_ref())
     }
 }
 
@@ -122,16 +165,16 @@ impl Limit {
 #[derive(Debug)]
 pub struct Duplicate {
     function: &'static str,
-    policy: DuplicatePolicy,
+    stated: Stated<DuplicatePolicy>,
     user: Option<Result<KeyTemplate, Error>>,
     /// Whether it is about the function's own parameters, also inside a request.
     own: bool,
 }
 
 impl Duplicate {
-    /// What the attribute says, on the function of this path.
-    pub const fn new(function: &'static str, policy: DuplicatePolicy) -> Self {
-        Self { function, policy, user: None, own: false }
+    /// What the attribute states, on the function of this path.
+    pub const fn new(function: &'static str, stated: fn(DuplicatePolicy) -> DuplicatePolicy) -> Self {
+        Self { function, stated: Stated::new(stated), user: None, own: false }
     }
 
     /// The user is made of parameters by this template.
@@ -149,25 +192,29 @@ impl Duplicate {
     }
 
     /// A call of the function.
-    pub fn call(&self) -> DuplicateCall<'_> {
-        self.called(self.function.to_owned())
+    pub fn call(&self, named: Option<Guards>) -> DuplicateCall<'_> {
+        self.called(self.function.to_owned(), named)
     }
 
     /// A call of the method of this type.
-    pub fn call_on(&self, receiver: &'static str) -> DuplicateCall<'_> {
+    pub fn call_on(&self, receiver: &'static str, named: Option<Guards>) -> DuplicateCall<'_> {
         let name = self.function.rsplit("::").next().unwrap_or(self.function);
-        self.called(format!("{receiver}::{name}"))
+        self.called(format!("{receiver}::{name}"), named)
     }
 
-    fn called(&self, function: String) -> DuplicateCall<'_> {
+    fn called(&self, function: String, named: Option<Guards>) -> DuplicateCall<'_> {
         let request = if self.own { None } else { request::current() };
-        DuplicateCall { of: self, request, submission: Ok(Submission::of(function)) }
+        let (guards, defaults) = around(named);
+        let policy = self.stated.on(&defaults, |defaults| defaults.duplicate.clone());
+        DuplicateCall { of: self, guards, policy, request, submission: Ok(Submission::of(function)) }
     }
 }
 
 /// One call of a guarded function.
 pub struct DuplicateCall<'a> {
     of: &'a Duplicate,
+    guards: Option<Guards>,
+    policy: Arc<DuplicatePolicy>,
     request: Option<Arc<dyn Request>>,
     submission: Result<Submission, Error>,
 }
@@ -181,7 +228,7 @@ impl std::fmt::Debug for DuplicateCall<'_> {
 impl DuplicateCall<'_> {
     /// Whether the function's parameters count.
     pub fn wants_params(&self) -> bool {
-        self.request.is_none() && self.of.policy.enabled && self.of.policy.include_params
+        self.request.is_none() && self.policy.enabled && self.policy.include_params
     }
 
     /// Adds a parameter, if it could be written as JSON.
@@ -209,9 +256,9 @@ impl DuplicateCall<'_> {
     ///
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
-    pub async fn enter(self, named: Option<Guards>) -> Result<Admission, Error> {
-        let policy = &self.of.policy;
-        let Some(guards) = working(named, policy.enabled)? else { return Ok(Admission::unguarded()) };
+    pub async fn enter(self) -> Result<Admission, Error> {
+        let policy = &*self.policy;
+        let Some(guards) = working(self.guards, policy.enabled)? else { return Ok(Admission::unguarded()) };
         // On the heap, so that the futures of guarded functions that call each other stay small.
         let admitted = Box::pin(async {
             let submission = match &self.request {

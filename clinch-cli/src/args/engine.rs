@@ -12,11 +12,11 @@ use crate::failure::Failure;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Engine")]
 pub(super) struct RawEngine {
-    /// The engine [env: CLINCH_STORE] [default: a file of this user, see below]
+    /// The engine [env: CLINCH_STORE] [default: a file of this user on this machine]
     ///
-    /// redis://host:6379, rediss://user:password@host/0 (TLS), redis+unix:///path, sqlite:///path. Without one, a file for
-    /// this user on this machine: clinch.db in $XDG_STATE_HOME/clinch or ~/.local/state/clinch. Other users of this
-    /// machine can see the arguments in the process list: give a password by CLINCH_STORE or in a file.
+    /// redis://host:6379, rediss://user:password@host/0 (TLS), redis+unix:///path, sqlite:///path. Without one: clinch.db in
+    /// $XDG_STATE_HOME/clinch or ~/.local/state/clinch. Other users of this machine can see the arguments in the process
+    /// list: give a password by CLINCH_STORE or in a file.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
@@ -45,19 +45,19 @@ impl RawEngine {
     pub(super) fn checked_any(self) -> Result<Engine, Failure> {
         let config = self.load(None, &[])?;
         if !config.source("store").is_default() {
-            return Ok(Engine { config, folder: None });
+            return Ok(Engine { config });
         }
-        let Some((url, folder)) = default_url() else {
+        let Some(url) = default_url() else {
             let what = "no engine, and no home folder to make one in: give --store URL or set CLINCH_STORE, \
                         for instance to redis://127.0.0.1:6379";
             return Err(Failure::new(Exit::USAGE, what));
         };
-        Ok(Engine { config: self.load(Some(&url), &[])?, folder: Some(folder) })
+        Ok(Engine { config: self.load(Some(&url), &[])? })
     }
 
     /// One of this process's own unless it is named; with these further flags, each with its field.
     pub(super) fn checked_or_memory(self, flags: &[(&str, &str, String)]) -> Result<Engine, Failure> {
-        Ok(Engine { config: self.load(None, flags)?, folder: None })
+        Ok(Engine { config: self.load(None, flags)? })
     }
 
     fn load(&self, default_url: Option<&str>, flags: &[(&str, &str, String)]) -> Result<Config, Failure> {

@@ -30,7 +30,7 @@ JSON: one object a line and holder, with key, kind, id, host, pid, task, label,
 since (UTC, by the holder's clock), remaining_ms, fence. What is not known is
 null: host, pid and label of another client's value; remaining_ms of a value
 that never expires. A holder that comes or goes meanwhile may be missed, or
-seen twice. Fences are shown by `clinch inspect`.
+seen twice.
 
 Exit status:
     0  listed, whether or not anything is held

@@ -81,9 +81,31 @@ pub(crate) enum Stop {
     Refused(Failure),
 }
 
-/// Exactly one caller wins: any command under a distributed lock.
+const HELP: &str = "\
+Examples:
+  clinch run --key nightly -- ./job    the job, unless it runs already
+  clinch ls                            who holds what
+  clinch inspect nightly && echo held
+  clinch release nightly --force
+  clinch doctor                        whether the engine is set up well
+
+Exit status:
+    0  done; `inspect`: held
+    1  `inspect`: free; `release`: nothing was released; `doctor`: see there
+   64  bad usage
+   69  engine unavailable
+   70  `run`: lease lost, command stopped
+   71  the system refused what clinch needs
+   74  stdout or the audit log cannot be written
+   75  `run`: somebody else has the lock
+   78  the configuration file cannot be used
+  `run` otherwise ends as its command does; each command's --help says more.
+  What clinch itself has to say is one line on stderr that begins with
+  `clinch:`.";
+
+/// Exactly one caller wins: commands under distributed locks, and a look at who holds what
 #[derive(Debug, Parser)]
-#[command(name = "clinch", version)]
+#[command(name = "clinch", version, after_long_help = HELP)]
 struct Raw {
     #[command(subcommand)]
     command: RawCommand,

@@ -99,12 +99,12 @@ pub(super) struct RawRun {
     #[arg(long, value_parser = label)]
     label: Option<String>,
 
-    #[command(flatten)]
-    engine: RawEngine,
-
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+
+    #[command(flatten)]
+    engine: RawEngine,
 }
 
 impl RawRun {

@@ -80,6 +80,7 @@ impl<'a> Work<'a> {
         let mut times = Histogram::default();
         while Instant::now() < until {
             times.add(self.managers[0].ping().await?);
+            tokio::task::yield_now().await;
         }
         Ok(times)
     }

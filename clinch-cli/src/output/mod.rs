@@ -34,16 +34,16 @@ impl Output {
 /// Writes a text to stdout.
 pub(crate) fn write(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(unwritten)
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| unwritten(&error))
 }
 
 /// Writes a value to stdout as one line of JSON.
 pub(crate) fn write_json(value: &impl Serialize) -> Result<(), Failure> {
-    let line = serde_json::to_string(value).map_err(|error| unwritten(error.into()))?;
+    let line = serde_json::to_string(value).map_err(|error| unwritten(&error.into()))?;
     write(&(line + "\n"))
 }
 
-fn unwritten(error: io::Error) -> Failure {
+fn unwritten(error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::quiet(Exit::OK);
     }

@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn columns_stand_under_each_other_and_nothing_trails() {
         let text = table().render(Output { json: false, colour: false });
-        assert_eq!(text, "KEY      LABEL   LEFT\nnightly          9s\nü        a?[2Jb?\n");
+        assert_eq!(text, "KEY      LABEL    LEFT\nnightly           9s\nü        a?[2Jb?\n");
     }
 
     #[test]

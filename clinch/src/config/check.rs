@@ -29,11 +29,23 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
             format!("too short; accepted are at least {LEAST_SECRET} bytes (the value is not shown)");
         return Err(config.wrong("fleet_key", accepted));
     }
-    at("guards.", config.guards.check())?;
+    guards(config)?;
     policies(config)?;
     #[cfg(feature = "http")]
     at("http.", config.http.statuses.check())?;
     serve(config, &config.serve)
+}
+
+/// A range has two ends, and the one that was set is the one that is wrong.
+fn guards(config: &Config) -> Result<(), ConfigError> {
+    let Err(error) = config.guards.check() else { return Ok(()) };
+    let error = config.located("guards.", error);
+    if error.field() == Some("guards.max_interval") && config.source("guards.max_interval").is_default() {
+        let (min, max) = (config.guards.min_interval, config.guards.max_interval);
+        let problem = format!("{min:?} is not accepted; accepted is at most the `max_interval` of {max:?}");
+        return Err(config.wrong("guards.min_interval", problem));
+    }
+    Err(error)
 }
 
 /// Whether the default policies can work.

@@ -69,15 +69,17 @@ pub(super) fn value<'a>(table: &'a Table, path: &str) -> Option<&'a Node> {
 /// are the same wherever those came from.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Origins {
-    /// In the order of the fields; only what was set.
+    /// Only what was set.
     pub(super) set: Vec<(String, Source)>,
     pub(super) unknown_variables: Vec<String>,
 }
 
 impl Origins {
     pub(super) fn of(table: &Table, unknown_variables: Vec<String>) -> Self {
-        let set = |field: &Field| Some((field.path.clone(), value(table, &field.path)?.source.clone()));
-        Self { set: all().iter().filter_map(set).collect(), unknown_variables }
+        // Those that should not be set are: whoever does is told where.
+        let paths = all().iter().map(|field| field.path.as_str()).chain(NOT_CONFIGURED);
+        let set = |path: &str| Some((path.to_owned(), value(table, path)?.source.clone()));
+        Self { set: paths.filter_map(set).collect(), unknown_variables }
     }
 
     pub(super) fn source(&self, path: &str) -> &Source {

@@ -138,9 +138,11 @@ impl Loader {
                 || fields::all().iter().any(|field| field.variable == *name)
         };
         let told = |name: &str| {
-            let variables = fields::all().iter().map(|Field { variable, .. }| variable.as_str());
-            let meant = nearest(name, variables.chain([FILE_VARIABLE]));
-            let meant = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+            let fields = fields::all().iter().map(|Field { variable, .. }| variable.as_str());
+            // Without what they all begin with, which would make them all alike.
+            let short = |name: &'static str| name.strip_prefix(PREFIX).unwrap_or(name);
+            let meant = nearest(&name[PREFIX.len()..], fields.chain([FILE_VARIABLE]).map(short));
+            let meant = meant.map(|meant| format!("; did you mean `{PREFIX}{meant}`?")).unwrap_or_default();
             format!("the variable `{name}` is not known and changes nothing{meant}")
         };
         names.filter(|name| !known(name)).map(told).collect()

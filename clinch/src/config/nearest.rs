@@ -1,10 +1,13 @@
 //! What somebody meant who wrote something else.
 
+/// More mistakes than this are no slip.
+const MOST: usize = 3;
+
 /// The name that is nearest to this one, if one is near.
 pub(super) fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = |name: &'a str| (distance(written, name), name);
     let (distance, name) = names.into_iter().map(near).min_by_key(|(distance, _)| *distance)?;
-    (distance <= written.chars().count().max(name.chars().count()) / 3).then_some(name)
+    (distance <= (written.chars().count().max(name.chars().count()) / 3).min(MOST)).then_some(name)
 }
 
 /// How many characters must be put in, taken out or changed, or swapped with their neighbour.

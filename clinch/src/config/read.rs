@@ -72,7 +72,7 @@ impl serde::de::Error for Failure {
 
     fn unknown_field(found: &str, expected: &'static [&'static str]) -> Self {
         let meant = nearest(found, expected.iter().copied());
-        let meant = meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+        let meant = meant.map_or_else(|| ".".to_owned(), |name| format!("; did you mean `{name}`?"));
         Self::custom(format!("there is no such field{meant} Accepted are {}", list(expected, "and")))
     }
 }

@@ -136,6 +136,12 @@ impl Attempt {
         self.sent().get_or_insert_with(Instant::now);
     }
 
+    /// The same, by a store whose first byte goes out somewhere else than where the attempt is known: it went out then.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn sent_from(&self, at: Instant) {
+        self.sent().get_or_insert(at);
+    }
+
     /// To be called by a manager when the attempt was denied and every acquire of it was answered: what is granted later
     /// is granted to a later send, and validity will run from that one.
     pub fn unsent(&self) {

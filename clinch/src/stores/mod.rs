@@ -1,8 +1,13 @@
 //! The engines: one folder each. Adding one is a folder and two lines here, its module and its URL schemes.
 
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+mod in_flight;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod rules;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +94,8 @@ const SCHEMES: &[(&str, Connect)] = &[
     ("redis+unix", redis::connect),
     #[cfg(feature = "redis-tls")]
     ("rediss", redis::connect),
+    #[cfg(feature = "sqlite")]
+    ("sqlite", sqlite::connect),
 ];
 
 /// Schemes of engines that exist but were not compiled in, and the feature that brings them.
@@ -99,6 +106,8 @@ const ABSENT: &[(&str, &str)] = &[
     ("redis+unix", "redis"),
     #[cfg(not(feature = "redis-tls"))]
     ("rediss", "redis-tls"),
+    #[cfg(not(feature = "sqlite"))]
+    ("sqlite", "sqlite"),
 ];
 
 /// Connects to the engine that `url` names.
@@ -214,6 +223,10 @@ pub fn check_prefix(prefix: &str) -> Result<(), Error> {
 /// assert_eq!(clinch::stores::without_password("redis://app:secret@host:6379/0"), "redis://app:***@host:6379/0");
 /// ```
 pub fn without_password(url: &str) -> String {
+    // A path is no secret, and whoever looks for his file must see it.
+    if url.starts_with("sqlite:") {
+        return url.to_owned();
+    }
     let Some((scheme, rest)) = url.split_once("://") else {
         // Not an address at all; it may be a password pasted by mistake.
         return url.split_once(':').map_or_else(|| "…".to_owned(), |(scheme, _)| format!("{scheme}:…"));
@@ -262,6 +275,8 @@ mod tests {
             ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
             ("secret", "…"),
             ("ftp:secret", "ftp:…"),
+            ("sqlite:locks.db", "sqlite:locks.db"),
+            ("sqlite:///home/me@work/locks.db", "sqlite:///home/me@work/locks.db"),
         ] {
             assert_eq!(without_password(url), shown);
             assert!(!without_password(url).contains("secret"));

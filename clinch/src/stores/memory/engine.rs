@@ -9,14 +9,14 @@ use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
-use super::after;
-use super::entry::{Call, Entry, Finish, Footing, Leaving, Place, Standing, left};
 use super::fences::Fences;
-use super::queue::Queued;
-use super::records::Room;
-use super::shard::Shard;
-use crate::lease::{Attempt, Claim, ClaimKey, Fence, Mode, Patience, Record, Space, Token};
-use crate::store::{Denial, ErrorKind, Grant, Notice, Release, Renewal, Revocation, StoreError, Verdict};
+use super::records::{Kept, Room};
+use super::shard::{Entry, Shard};
+use crate::lease::{Attempt, Claim, ClaimKey, Fence, Record, Token};
+use crate::store::{ErrorKind, Notice, Release, Renewal, Revocation, StoreError, Verdict};
+use crate::stores::rules::Moment;
+use crate::stores::rules::entry::{Call, Finish, Leaving};
+use crate::stores::rules::steps::{self, Table};
 use crate::stores::with_record;
 
 /// A power of two, so that picking a shard is a mask; enough that two cores rarely meet.
@@ -55,7 +55,14 @@ enum Locked<'a> {
 }
 
 impl Locked<'_> {
-    fn of(&mut self, claim: usize) -> &mut Shard {
+    fn of(&self, claim: usize) -> &Shard {
+        match self {
+            Self::One(guard) => guard,
+            Self::Several { guards, of_claim } => &guards[of_claim[claim]],
+        }
+    }
+
+    fn of_mut(&mut self, claim: usize) -> &mut Shard {
         match self {
             Self::One(guard) => guard,
             Self::Several { guards, of_claim } => &mut guards[of_claim[claim]],
@@ -63,9 +70,50 @@ impl Locked<'_> {
     }
 }
 
-/// Whether it would have come again.
-const fn waits(attempt: &Attempt) -> bool {
-    !matches!(attempt.patience(), Patience::Try)
+/// What an attempt's step works on.
+struct Locks<'a> {
+    shared: &'a Shared,
+    claims: &'a [Claim],
+    shards: Locked<'a>,
+    /// How many streams of wake-ups were fired.
+    woken: usize,
+}
+
+impl Table for Locks<'_> {
+    type At = Instant;
+    type Left = Kept;
+
+    fn tidy(&mut self, claim: usize, now: Instant) {
+        self.shared.tidy(self.shards.of_mut(claim), self.claims[claim].on(), now);
+    }
+
+    fn get(&self, claim: usize) -> Option<&Entry> {
+        self.shards.of(claim).get(self.claims[claim].on())
+    }
+
+    fn entry(&mut self, claim: usize) -> &mut Entry {
+        self.shards.of_mut(claim).entry(self.claims[claim].on())
+    }
+
+    fn with<T>(&mut self, claim: usize, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.shards.of_mut(claim).with(self.claims[claim].on(), work)
+    }
+
+    fn reserve(&mut self, new: usize) -> Result<(), StoreError> {
+        self.shared.reserve(new)
+    }
+
+    fn give_back(&mut self, gone: usize) {
+        self.shared.live.fetch_sub(gone, Ordering::Relaxed);
+    }
+
+    fn fence(&mut self, floor: Fence) -> Fence {
+        self.shared.fences.next(floor)
+    }
+
+    fn wake(&mut self, claim: usize, call: Call) {
+        self.woken += self.shards.of(claim).wake(self.claims[claim].on(), &call);
+    }
 }
 
 impl Shared {
@@ -96,10 +144,15 @@ impl Shared {
     }
 
     /// Locks the shards of all claims, each once, in rising order, so that two attempts cannot lock each other out.
-    fn lock(&self, claims: &[Claim]) -> Locked<'_> {
-        if let [claim] = claims {
-            return Locked::One(self.shard(claim.on()));
-        }
+    fn lock<'a>(&'a self, claims: &'a [Claim]) -> Locks<'a> {
+        let shards = match claims {
+            [claim] => Locked::One(self.shard(claim.on())),
+            _ => self.lock_several(claims),
+        };
+        Locks { shared: self, claims, shards, woken: 0 }
+    }
+
+    fn lock_several(&self, claims: &[Claim]) -> Locked<'_> {
         let wanted: Vec<usize> = claims.iter().map(|claim| self.index(claim.on())).collect();
         let mut order = wanted.clone();
         order.sort_unstable();
@@ -118,7 +171,7 @@ impl Shared {
     }
 
     pub(super) fn acquire(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
-        serves(attempt)?;
+        steps::serves(attempt)?;
         attempt.sending();
         match self.decide(attempt) {
             // Room may be taken by leases that have expired but were not swept yet.
@@ -127,111 +180,9 @@ impl Shared {
         }
     }
 
-    /// Looks at all claims first and writes only then.
     fn decide(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
-        let (claims, token, now) = (attempt.claims(), attempt.token(), Instant::now());
-        let in_queue = queued(attempt);
-        let mut shards = self.lock(claims);
-        let (mut needed, mut freed) = (0, 0);
-        for (i, claim) in claims.iter().enumerate() {
-            let shard = shards.of(i);
-            self.tidy(shard, claim.on(), now);
-            let Some(entry) = shard.get(claim.on()) else {
-                needed += 1;
-                continue;
-            };
-            let standing = entry.standing(claim, token);
-            let turn =
-                matches!(standing, Standing::Held(_)) || entry.first().is_none_or(|first| first == token);
-            match standing {
-                Standing::Free | Standing::Held(_) if turn || in_queue.is_none() => {
-                    needed += usize::from(matches!(standing, Standing::Free));
-                    freed += entry.freed_by_grant(claim.mode(), token, waits(attempt));
-                }
-                _ => {
-                    let denial = denial(i, claim, standing, now);
-                    if claim.mode() == Mode::Exclusive && denial.is_by_readers() {
-                        self.note(shard.entry(claim.on()), attempt, now);
-                    }
-                    return match in_queue {
-                        Some(queued) => self.queue_up(shard, claim, queued, now),
-                        None => Ok(Verdict::Denied(denial)),
-                    };
-                }
-            }
-        }
-        self.reserve(needed.saturating_sub(freed))?;
-        self.live.fetch_sub(freed.saturating_sub(needed), Ordering::Relaxed);
-        let mut grant = Grant::default();
-        let fenced = claims.iter().any(|claim| claim.fence_floor().is_some());
-        for (i, claim) in claims.iter().enumerate() {
-            let fence = self.put(shards.of(i), attempt, claim, now);
-            if fenced {
-                grant.fences.push(fence.filter(|_| claim.fence_floor().is_some()));
-            }
-        }
-        Ok(Verdict::Granted(grant))
-    }
-
-    /// Gives the claim its place, unless it has it, and says with which fence.
-    fn put(&self, shard: &mut Shard, attempt: &Attempt, claim: &Claim, now: Instant) -> Option<Fence> {
-        let entry = shard.entry(claim.on());
-        let given = match entry.standing(claim, attempt.token()) {
-            Standing::Held(place) => place.fence,
-            _ => None,
-        };
-        let fair = matches!(attempt.patience(), Patience::Queue { .. });
-        let place = Place {
-            token: attempt.token().clone(),
-            mode: claim.mode(),
-            expires: after(now, claim.ttl()),
-            fence: given.or_else(|| claim.fence_floor().map(|floor| self.fences.next(floor))),
-            footing: if fair { Footing::Fair } else { Footing::Plain },
-            done: None,
-        };
-        entry.grant(place, waits(attempt))
-    }
-
-    /// Remembers a writer that readers kept out and that will come again.
-    fn note(&self, entry: &mut Entry, attempt: &Attempt, now: Instant) {
-        let (until, again_within) = match attempt.patience() {
-            Patience::Wait { until, again_within } => (until, again_within),
-            Patience::Queue { until, confirm } => (until, confirm),
-            Patience::Try => return,
-        };
-        // Without room it is not remembered; but then there is no room for new readers either.
-        if until > now && (entry.is_noted() || self.reserve(1).is_ok()) {
-            entry.note(attempt.token().clone(), until.min(after(now, again_within)));
-        }
-    }
-
-    /// Denies an attempt whose turn it is not. It enters the queue if it has time left, and a free key goes to the first
-    /// in the queue.
-    fn queue_up(
-        &self,
-        shard: &mut Shard,
-        claim: &Claim,
-        queued: Queued,
-        now: Instant,
-    ) -> Result<Verdict, StoreError> {
-        let (token, confirm) = (queued.token.clone(), queued.confirm);
-        let entry = shard.entry(claim.on());
-        let enters = queued.until > now;
-        // Room first: an attempt that fails has changed nothing.
-        self.reserve(usize::from(enters && !entry.is_queued(&token)))?;
-        let heir = entry.hand_over(now);
-        if enters {
-            entry.enqueue(queued);
-        }
-        // Each one before it has its turn, if only for as long as a place is kept.
-        let turns = u32::try_from(entry.before(&token)).unwrap_or(u32::MAX);
-        let mut denial = denial(0, claim, entry.standing(claim, &token), now);
-        denial.retry_after =
-            denial.retry_after.map(|after| after.saturating_add(confirm.saturating_mul(turns)));
-        if let Some(heir) = heir {
-            shard.wake(claim.on(), &Call::Heir(heir));
-        }
-        Ok(Verdict::Denied(denial))
+        let mut locks = self.lock(attempt.claims());
+        steps::acquire(&mut locks, attempt, Instant::now())
     }
 
     /// Makes room for `new` leases, or fails.
@@ -249,34 +200,15 @@ impl Shared {
     }
 
     pub(super) fn renew(&self, lease: &Attempt) -> Renewal {
-        let (claims, token, now) = (lease.claims(), lease.token(), Instant::now());
-        let mut shards = self.lock(claims);
-        for (i, claim) in claims.iter().enumerate() {
-            let shard = shards.of(i);
-            self.tidy(shard, claim.on(), now);
-            if !shard.get(claim.on()).is_some_and(|entry| entry.holds(claim.mode(), token)) {
-                return Renewal::Lost;
-            }
-        }
-        for (i, claim) in claims.iter().enumerate() {
-            shards.of(i).entry(claim.on()).extend(claim.mode(), token, after(now, claim.ttl()));
-        }
-        Renewal::Extended { sent_at: now }
+        let mut locks = self.lock(lease.claims());
+        let now = Instant::now();
+        if steps::renew(&mut locks, lease, now) { Renewal::Extended { sent_at: now } } else { Renewal::Lost }
     }
 
     pub(super) fn release(&self, lease: &Attempt) -> Release {
-        let (now, token) = (Instant::now(), lease.token());
-        let mut shards = self.lock(lease.claims());
-        let (mut held, mut woken) = (0, 0);
-        // All of them, also where one was lost.
-        for (i, claim) in lease.claims().iter().enumerate() {
-            let shard = shards.of(i);
-            self.tidy(shard, claim.on(), now);
-            let Some(leaving) = shard.with(claim.on(), |entry| entry.leave(token, now)) else { continue };
-            held += usize::from(leaving.held);
-            woken += self.left(shard, claim.on(), &leaving);
-        }
-        Release { held: held == lease.claims().len(), conclusive: true, woken: Some(woken) }
+        let mut locks = self.lock(lease.claims());
+        let held = steps::release(&mut locks, lease, Instant::now());
+        Release { held, conclusive: true, woken: Some(locks.woken) }
     }
 
     pub(super) fn complete(
@@ -303,7 +235,7 @@ impl Shared {
         ttl: Option<Duration>,
     ) -> Result<Release, StoreError> {
         let now = Instant::now();
-        let until = ttl.map(|ttl| after(now, ttl.max(Duration::from_millis(1))));
+        let until = ttl.map(|ttl| now.after(ttl.max(Duration::from_millis(1))));
         let mut shard = self.shard(claim.on());
         self.tidy(&mut shard, claim.on(), now);
         let keep = || self.records.keep(record);
@@ -375,34 +307,6 @@ impl Shared {
                 }
             }
         });
-    }
-}
-
-fn denial(claim: usize, of: &Claim, standing: Standing<'_>, now: Instant) -> Denial {
-    let Standing::Taken { by, until } = standing else { return Denial { claim, ..Denial::default() } };
-    let done = by.and_then(|place| place.done.as_deref()).map(|kept| kept.record().clone());
-    let holder = by.filter(|_| done.is_none()).map(|place| place.holder(of.on(), now));
-    Denial { claim, holder, retry_after: Some(left(until, now)), done }
-}
-
-/// What it says of itself to the queue; `None` if it knows of none.
-fn queued(attempt: &Attempt) -> Option<Queued> {
-    let Patience::Queue { until, confirm } = attempt.patience() else { return None };
-    Some(Queued { token: attempt.token().clone(), until, confirm })
-}
-
-/// Refuses what makes no sense on any store.
-fn serves(attempt: &Attempt) -> Result<(), StoreError> {
-    let refused = |message| Err(StoreError::not_applied(ErrorKind::Unsupported, message));
-    let fenced = |claim: &&Claim| claim.mode() != Mode::Exclusive && claim.fence_floor().is_some();
-    if let Some(claim) = attempt.claims().iter().find(fenced) {
-        return refused(format!("fences come with exclusive claims only, not with {claim:?}"));
-    }
-    let queues = |claim: &Claim| claim.mode() == Mode::Exclusive && claim.on().space == Space::Lock;
-    match attempt.claims() {
-        [claim] if queues(claim) => Ok(()),
-        _ if queued(attempt).is_some() => refused("queues are for one exclusive claim on a lock".to_owned()),
-        _ => Ok(()),
     }
 }
 

@@ -6,9 +6,7 @@
 //! process.
 
 mod engine;
-mod entry;
 mod fences;
-mod queue;
 mod records;
 mod shard;
 #[cfg(test)]
@@ -24,6 +22,7 @@ use tokio::time::Instant;
 
 use self::engine::{SHARDS, Shared, locked};
 use super::StoreOptions;
+use super::rules::Moment;
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
     Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError, StoreFuture,
@@ -136,9 +135,19 @@ impl MemoryStore {
     }
 }
 
-/// `now + time`, or thirty years where the sum is out of range.
-fn after(now: Instant, time: Duration) -> Instant {
-    now.checked_add(time).unwrap_or_else(|| now + Duration::from_secs(86_400 * 365 * 30))
+impl Moment for Instant {
+    /// Where the sum is out of range, thirty years later.
+    fn after(self, time: Duration) -> Self {
+        self.checked_add(time).unwrap_or_else(|| self + Duration::from_secs(86_400 * 365 * 30))
+    }
+
+    fn since(self, earlier: Self) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+
+    fn at(instant: Instant, _now: Self) -> Self {
+        instant
+    }
 }
 
 impl Store for MemoryStore {

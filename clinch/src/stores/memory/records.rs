@@ -1,5 +1,6 @@
 //! Records in memory, and the bound on how much of it they take.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -52,8 +53,8 @@ impl Room {
     }
 }
 
-impl Kept {
-    pub(super) const fn record(&self) -> &Record {
+impl Borrow<Record> for Kept {
+    fn borrow(&self) -> &Record {
         &self.record
     }
 }

@@ -6,8 +6,12 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::entry::{Call, Entry, Place};
+use super::records::Kept;
 use crate::lease::{ClaimKey, Token};
+use crate::stores::rules::entry::{self, Call};
+
+pub(super) type Entry = entry::Entry<Instant, Kept>;
+type Place = entry::Place<Instant, Kept>;
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {

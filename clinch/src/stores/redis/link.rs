@@ -13,13 +13,13 @@ use rand::RngExt;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult, Value};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::error::{broke, nonsense, not_connected, refused};
 use super::scripts::Call;
 use crate::store::{ErrorKind, StoreError};
 use crate::stores::StoreOptions;
+use crate::stores::in_flight::{InFlight, Purpose};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -98,20 +98,8 @@ pub(super) struct Link {
     client: Client,
     options: StoreOptions,
     shown: String,
-    /// Places for calls in flight.
-    places: Semaphore,
-    /// How many of them may be taken by what is not upkeep of a lease.
-    for_others: Semaphore,
+    in_flight: InFlight,
     state: Arc<Mutex<State>>,
-}
-
-/// What a call is for. Renewals and releases always find a place; whoever wants something new waits his turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// Renewing and releasing.
-    Upkeep,
-    /// Everything else.
-    Other,
 }
 
 impl fmt::Debug for Link {
@@ -123,10 +111,8 @@ impl fmt::Debug for Link {
 impl Link {
     /// `shown` is the address as it may be printed.
     pub(super) fn new(client: Client, options: StoreOptions, shown: String) -> Self {
-        let most = options.max_in_flight;
-        let kept = if most < 2 { 0 } else { (most / 8).max(1) };
-        let (places, for_others) = (Semaphore::new(most), Semaphore::new(most - kept));
-        Self { client, options, shown, places, for_others, state: Arc::default() }
+        let in_flight = InFlight::new(options.max_in_flight);
+        Self { client, options, shown, in_flight, state: Arc::default() }
     }
 
     pub(super) const fn client(&self) -> &Client {
@@ -276,12 +262,8 @@ impl Link {
         sending: impl FnOnce(&Arc<Connection>),
     ) -> Result<T, StoreError> {
         let limit = self.options.call_timeout;
-        let Ok(place) = timeout(limit, self.place(purpose)).await else {
-            let message = format!(
-                "all {} places for calls in flight stayed taken for {limit:?}; raise `max_in_flight` or send less",
-                self.options.max_in_flight
-            );
-            return Err(StoreError::not_applied(ErrorKind::Overloaded, message));
+        let Ok(place) = timeout(limit, self.in_flight.place(purpose)).await else {
+            return Err(self.in_flight.overloaded(limit));
         };
         let deadline = Instant::now() + limit;
         let connection = match over {
@@ -324,16 +306,6 @@ impl Link {
                 Err(StoreError::unknown(ErrorKind::Timeout, message))
             }
         }
-    }
-
-    /// Waits for a place. Whoever wants something new first needs one of the places that he may take at all.
-    async fn place(&self, purpose: Purpose) -> (Option<SemaphorePermit<'_>>, Option<SemaphorePermit<'_>>) {
-        let other = match purpose {
-            // The semaphores are never closed.
-            Purpose::Other => self.for_others.acquire().await.ok(),
-            Purpose::Upkeep => None,
-        };
-        (other, self.places.acquire().await.ok())
     }
 
     /// Later calls go over another connection.

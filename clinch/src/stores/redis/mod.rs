@@ -11,9 +11,11 @@
 //! written in `docs/guarantees.md`.
 
 mod claims;
+mod diagnose;
 mod error;
 mod keys;
 mod link;
+mod rights;
 mod scripts;
 mod wake;
 
@@ -21,20 +23,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use redis::{Client, ConnectionAddr, IntoConnectionInfo, Value};
 use tokio::time::Instant;
 
 use self::claims::Released;
 use self::keys::Names;
-use self::link::{Connection, Link, Purpose};
+use self::link::{Connection, Link};
 use self::scripts::Call;
 use self::wake::Wake;
+use super::in_flight::Purpose;
 use super::{StoreOptions, with_record, without_password};
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
-    Capabilities, Cursor, Effect, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreAnswers,
-    StoreError, StoreFuture, Verdict, Wakeups,
+    About, Capabilities, Cursor, Diagnosis, Effect, ErrorKind, Page, Release, Renewal, Revocations, Store,
+    StoreAnswers, StoreError, StoreFuture, Verdict, Wakeups,
 };
 
 /// How many keys a page of a listing looks at, roughly.
@@ -82,7 +85,9 @@ impl RedisStore {
         options.check().map_err(|error| StoreError::not_applied(ErrorKind::Config, error.to_string()))?;
         let link = Arc::new(Link::new(client(url, options)?, options.clone(), without_password(url)));
         link.connection().await?;
-        refuse_replica(&link).await?;
+        // Both at once: the warning costs no round trip of its own.
+        let (primary, ()) = join(refuse_replica(&link), diagnose::warn_of_eviction(&link)).await;
+        primary?;
         let names = Names::new(&options.prefix);
         let wake = Arc::new(Wake::new(link.clone(), names.clone()));
         Ok(Self { link, wake, names })
@@ -295,6 +300,14 @@ impl Store for RedisStore {
             let _: Value = self.link.command(&redis::cmd("PING")).await?;
             Ok(started.elapsed())
         })
+    }
+
+    fn about(&self) -> StoreFuture<'_, About> {
+        Box::pin(diagnose::about(&self.link))
+    }
+
+    fn diagnose(&self) -> StoreFuture<'_, Diagnosis> {
+        Box::pin(diagnose::diagnose(&self.link, &self.names))
     }
 
     fn close(&self) {

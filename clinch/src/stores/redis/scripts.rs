@@ -24,6 +24,9 @@ pub(super) static RELEASE_ALL: LazyLock<Lua> = script!("claims", "release_all");
 pub(super) static REVOKE: LazyLock<Lua> = script!("claims", "revoke");
 pub(super) static INSPECT: LazyLock<Lua> = script!("claims", "inspect");
 
+// For people who look after a server.
+pub(super) static RIGHTS: LazyLock<Lua> = script!("rights");
+
 // Fair queues.
 pub(super) static ACQUIRE_QUEUED: LazyLock<Lua> = script!("claims", "queue", "acquire_queued");
 pub(super) static RELEASE_QUEUED: LazyLock<Lua> = script!("claims", "queue", "release_queued");

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use clinch_testkit::server::RedisServer;
 
-use crate::common::{ended, plain, run, with_env};
-use crate::{UNTIL_TOLD, held};
+use crate::common::{UNTIL_TOLD, ended, held, plain, run, with_env};
 
 /// Proves: B12
 #[test]
@@ -33,7 +32,7 @@ fn bad_usage_is_64_and_says_what_is_wrong() {
         (&["--key", "a{b", "--", "true"], "stray brace at byte 1"),
         (&["--key", "a\nb", "--", "true"], "control character U+000A"),
         (&["--key", &long_key, "--", "true"], "513 bytes"),
-        (&["--key", "k", "--prefix", "a b", "--", "true"], "invalid prefix"),
+        (&["--key", "k", "--prefix", "a b", "--", "true"], "--prefix: prefix: \"a b\" is not accepted"),
         (&["--key", "k", "--label", &long_label, "--", "true"], "at most 64 bytes"),
         (&["--key", "k", "--store", "memory:", "--", "true"], "`memory:` protects nothing between processes"),
         (&["--key", "k", "--store", "ftp://:secret@h", "--", "true"], "unknown scheme"),
@@ -62,15 +61,6 @@ fn bad_usage_is_64_and_says_what_is_wrong() {
     for args in [&[][..], &["nope"], &["--nope"]] {
         let done = plain(args).end();
         assert_eq!((done.code, done.stderr.lines().count()), (64, 1), "{args:?}: {}", done.stderr);
-    }
-}
-
-#[test]
-fn without_an_engine_both_ways_to_name_one_are_told() {
-    for empty in [None, Some("")] {
-        let done = with_env(&[("CLINCH_STORE", empty)], &["run", "--key", "k", "--", "true"]).end();
-        assert_eq!(done.code, 64);
-        assert!(done.stderr.contains("--store") && done.stderr.contains("CLINCH_STORE"), "{}", done.stderr);
     }
 }
 
@@ -155,7 +145,7 @@ fn a_command_that_cannot_be_started_leaves_no_lock() {
 fn help_and_version_are_0() {
     for (args, said) in [
         (&["--version"][..], env!("CARGO_PKG_VERSION")),
-        (&["--help"], "run"),
+        (&["--help"], "Exit status"),
         (&["run", "-h"], "--grace"),
         (&["run", "--help"], "CLINCH_KEY"),
         (&["help", "run"], "Exit status"),
@@ -164,4 +154,47 @@ fn help_and_version_are_0() {
         assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{args:?}");
         assert!(done.stdout.contains(said), "{args:?}: {}", done.stdout);
     }
+}
+
+/// Each command says how it is used, by example, and what it ends with.
+#[test]
+fn every_command_has_examples_and_exit_codes() {
+    for command in [
+        &["run"][..],
+        &["ls"],
+        &["inspect"],
+        &["release"],
+        &["doctor"],
+        &["bench"],
+        &["config", "check"],
+        &["config", "show"],
+    ] {
+        let help = plain(&[command, &["--help"]].concat()).end();
+        assert_eq!((help.code, help.stderr.as_str()), (0, ""), "{command:?}");
+        let example = format!("Examples:\n  clinch {}", command.join(" "));
+        for said in [example.as_str(), "Exit status:", "64  bad usage"] {
+            assert!(help.stdout.contains(said), "{command:?}: no {said} in {}", help.stdout);
+        }
+        assert!(help.stdout.lines().all(|line| line.chars().count() <= 100), "{}", help.stdout);
+    }
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for (shell, sign) in
+        [("bash", "complete -F _clinch"), ("zsh", "#compdef clinch"), ("fish", "complete -c clinch")]
+    {
+        let script = plain(&["completions", shell]).end();
+        assert_eq!((script.code, script.stderr.as_str()), (0, ""), "{shell}");
+        for known in [sign, "inspect", "release", "audit-log"] {
+            assert!(script.stdout.contains(known), "{shell} has no {known}");
+        }
+    }
+    let done = plain(&["completions", "tcsh"]).end();
+    assert_eq!(
+        (done.code, done.stdout.as_str(), done.stderr.lines().count()),
+        (64, "", 1),
+        "{}",
+        done.stderr
+    );
 }

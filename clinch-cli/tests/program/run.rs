@@ -4,16 +4,6 @@
 //! told to on stdin; so nothing here waits for a time to pass, except where passing time is what is tested. A script
 //! whose test is gone reads the end of its input, and ends.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "clippy does not see that these are tests"
-)]
-
-mod common;
-mod usage;
-
 use std::time::{Duration, Instant};
 
 use clinch::LockManager;
@@ -21,17 +11,7 @@ use clinch_testkit::proxy::{Action, FaultProxy, Rule};
 use clinch_testkit::server::{RedisServer, Reply};
 use rustix::process::Signal;
 
-use common::{Clinch, clinch, ended, eventually, run};
-
-/// Says `ready`, then waits for a line and ends with it as its exit code.
-const UNTIL_TOLD: &str = "echo ready; read code; exit ${code:-99}";
-
-/// All keys of the server but the records of the last fences, which outlive their locks so that the next one is higher.
-fn held(server: &RedisServer) -> Vec<String> {
-    let mut keys = server.keys("*");
-    keys.retain(|key| !key.contains(":fence:{"));
-    keys
-}
+use crate::common::{self, Clinch, UNTIL_TOLD, clinch, ended, eventually, held, run};
 
 /// Starts a second clinch on `key`, and returns when it was told that somebody has the lock, and waits.
 fn waiter(server: &RedisServer, key: &str) -> Clinch {
@@ -116,9 +96,14 @@ fn whoever_comes_second_is_told_who_has_it() {
 
     assert_eq!((second.code, second.stdout.as_str()), (75, ""));
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let holder = format!("`nightly` is held by {host}:{} (backup), ", first.id());
+    let holder = format!("`nightly` is held by {host}:{} (backup) since 20", first.id());
     assert!(second.stderr.starts_with("clinch: lock not acquired: "), "{}", second.stderr);
     assert!(second.stderr.contains(&holder), "{} has no {holder}", second.stderr);
+    assert!(
+        second.stderr.contains("s left; nothing was run (use --wait to wait for it)"),
+        "{}",
+        second.stderr
+    );
     assert_eq!(second.stderr.lines().count(), 1);
     first.tell("0");
     assert_eq!(first.end(), ended(0, ""));
@@ -130,7 +115,7 @@ fn the_label_is_the_commands_file_name_unless_set() {
     let mut first = clinch(&server, &["--key", "k", "--", "/bin/sh", "-c", UNTIL_TOLD]);
     first.expect_line("ready");
     let second = run(&server, &["--key", "k", "--", "true"]);
-    assert!(second.stderr.contains(&format!(":{} (sh), ", first.id())), "{}", second.stderr);
+    assert!(second.stderr.contains(&format!(":{} (sh) since ", first.id())), "{}", second.stderr);
 }
 
 #[test]
@@ -153,7 +138,7 @@ fn a_wait_that_is_over_says_so() {
     server.set("clinch:lock:k", "another client's value");
     let late = run(&server, &["--key", "k", "--wait", "50ms", "--", "true"]);
     assert_eq!(late.code, 75);
-    assert!(late.stderr.contains("waited 50 ms"), "{}", late.stderr);
+    assert!(late.stderr.contains("waited 50ms"), "{}", late.stderr);
     assert_eq!(server.get("clinch:lock:k").as_deref(), Some("another client's value"));
 }
 

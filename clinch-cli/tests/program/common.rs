@@ -9,9 +9,16 @@ use std::time::{Duration, Instant};
 
 use clinch_testkit::server::RedisServer;
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 /// No step of a test takes longer, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where a clinch keeps what is its own, unless the test says otherwise. Not with whoever runs the tests.
+const STATE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/state");
+
+/// Says `ready`, then waits for a line and ends with it as its exit code.
+pub(crate) const UNTIL_TOLD: &str = "echo ready; read code; exit ${code:-99}";
 
 /// A clinch that runs. It is killed when this is dropped; its command then reads the end of its input.
 #[derive(Debug)]
@@ -33,6 +40,30 @@ pub(crate) struct Ended {
 
 pub(crate) fn ended(code: i32, stderr: &str) -> Ended {
     Ended { code, stdout: String::new(), stderr: stderr.to_owned() }
+}
+
+/// All keys of the server but the records of the last fences, which outlive their locks so that the next one is higher.
+pub(crate) fn held(server: &RedisServer) -> Vec<String> {
+    let mut keys = server.keys("*");
+    keys.retain(|key| !key.contains("fence:{"));
+    keys
+}
+
+/// A folder for everything that a clinch keeps, and nobody else's.
+pub(crate) fn home() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// `clinch run` at this engine, with a command that runs until it is told to end.
+pub(crate) fn holding(store: &str, args: &[&str]) -> Clinch {
+    let mut job = plain(&[&["run", "--store", store], args, &["--", "sh", "-c", UNTIL_TOLD]].concat());
+    job.expect_line("ready");
+    job
+}
+
+/// `clinch` with these arguments at this engine, to its end.
+pub(crate) fn at(store: &str, args: &[&str]) -> Ended {
+    plain(&[args, &["--store", store]].concat()).end()
 }
 
 /// `clinch run` on this server.
@@ -89,10 +120,20 @@ pub(crate) fn terminal(command: &str) -> Clinch {
 fn program(wrapper: &[&str], args: &[&str]) -> Command {
     let words = [wrapper, &[env!("CARGO_BIN_EXE_clinch")], args].concat();
     let mut command = Command::new(words[0]);
-    command.args(&words[1..]).env_remove("CLINCH_STORE").env_remove("CLINCH_PREFIX");
+    command.args(&words[1..]).env("XDG_STATE_HOME", STATE).env_remove("NO_COLOR");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"CLINCH_")) {
+        command.env_remove(name);
+    }
     // Not in the foreground of whoever runs the tests in a terminal: there, clinch acts differently.
     command.process_group(0);
     command
+}
+
+/// `clinch` with these arguments, whose stdout goes elsewhere; its code and what it said.
+pub(crate) fn writing_to(stdout: impl Into<Stdio>, args: &[&str]) -> (Option<i32>, String) {
+    let done =
+        program(&[], args).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).output().unwrap();
+    (done.status.code(), String::from_utf8(done.stderr).unwrap())
 }
 
 fn start(mut command: Command) -> Clinch {
@@ -144,6 +185,12 @@ impl Clinch {
     /// Sends a signal to clinch itself.
     pub(crate) fn signal(&self, signal: Signal) {
         send(self.id(), signal);
+    }
+
+    /// Tells its command to end, and waits until it has.
+    pub(crate) fn finish(mut self) -> Ended {
+        self.tell("0");
+        self.end()
     }
 
     /// Waits until it has ended by itself, and stdout and stderr have come to their ends.

@@ -1,31 +1,30 @@
-//! What memory knows of one key: who holds it, what was left of its work, and who waits for it. Plain data; nothing here looks at a clock.
+//! What is known of one key: who holds it, what was left of its work, and who waits for it. Plain data; nothing here looks
+//! at a clock.
 //!
 //! Everything but [`Entry::tidy`] and [`Entry::live`] takes it that what has expired was tidied away.
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use super::Moment;
 use super::queue::{Queue, Queued};
-use super::records::Kept;
 use crate::lease::{Claim, ClaimKey, Fence, Holder, Mode, Token};
 use crate::store::StoreError;
 
 /// A place that is taken.
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) token: Token,
-    pub(super) mode: Mode,
-    pub(super) expires: Instant,
-    pub(super) fence: Option<Fence>,
-    pub(super) footing: Footing,
+pub(in crate::stores) struct Place<M, R> {
+    pub(in crate::stores) token: Token,
+    pub(in crate::stores) mode: Mode,
+    pub(in crate::stores) expires: M,
+    pub(in crate::stores) fence: Option<Fence>,
+    pub(in crate::stores) footing: Footing,
     /// What was left here by the one whose token it is: then nobody holds the place. Boxed, because most have none.
-    pub(super) done: Option<Box<Kept>>,
+    pub(in crate::stores) done: Option<Box<R>>,
 }
 
 /// How a place came to its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Footing {
+pub(in crate::stores) enum Footing {
     /// To one that knows of no queue.
     Plain,
     /// To one that respects the queue: its end is the turn of the first in it.
@@ -36,44 +35,56 @@ pub(super) enum Footing {
 
 /// A writer that waits: new readers stay out until then.
 #[derive(Debug)]
-struct Note {
-    token: Token,
-    until: Instant,
+pub(in crate::stores) struct Note<M> {
+    pub(in crate::stores) token: Token,
+    pub(in crate::stores) until: M,
 }
 
 /// Those who hold nothing yet.
-#[derive(Debug, Default)]
-struct Waiting {
-    note: Option<Note>,
-    queue: Queue,
+#[derive(Debug)]
+struct Waiting<M> {
+    note: Option<Note<M>>,
+    queue: Queue<M>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Entry {
+#[derive(Debug)]
+pub(in crate::stores) struct Entry<M, R> {
     /// The exclusive holder. It has a place of its own, so that a lock needs no second allocation.
-    alone: Option<Place>,
+    alone: Option<Place<M, R>>,
     /// Readers of a lock, or holders of permits.
-    many: Vec<Place>,
+    many: Vec<Place<M, R>>,
     /// Boxed, because most keys have nobody waiting.
-    waiting: Option<Box<Waiting>>,
+    waiting: Option<Box<Waiting<M>>>,
+}
+
+impl<M> Default for Waiting<M> {
+    fn default() -> Self {
+        Self { note: None, queue: Queue::default() }
+    }
+}
+
+impl<M, R> Default for Entry<M, R> {
+    fn default() -> Self {
+        Self { alone: None, many: Vec::new(), waiting: None }
+    }
 }
 
 /// How a claim stands on its key.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Standing<'a> {
+#[derive(Debug)]
+pub(in crate::stores) enum Standing<'a, M, R> {
     /// Its token has the place.
-    Held(&'a Place),
+    Held(&'a Place<M, R>),
     Free,
     /// Somebody is in the way, until then: a holder, or a waiting writer if there is none.
     Taken {
-        by: Option<&'a Place>,
-        until: Instant,
+        by: Option<&'a Place<M, R>>,
+        until: M,
     },
 }
 
 /// Who is to be woken.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(in crate::stores) enum Call {
     Nobody,
     Everybody,
     /// The one whose turn has come.
@@ -82,21 +93,21 @@ pub(super) enum Call {
 
 /// What the end of a lease, or of a wait for one, comes to.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(in crate::stores) struct Leaving {
     /// Whether a lease that was granted ended.
-    pub(super) held: bool,
+    pub(in crate::stores) held: bool,
     /// How much memory was given back.
-    pub(super) gone: usize,
-    pub(super) call: Call,
+    pub(in crate::stores) gone: usize,
+    pub(in crate::stores) call: Call,
 }
 
-impl Place {
+impl<M: Moment, R> Place<M, R> {
     /// Whether it is this token's, and its work is not done.
     fn is_held_by(&self, token: &Token) -> bool {
         self.token == *token && self.done.is_none()
     }
 
-    pub(super) fn holder(&self, on: &ClaimKey, now: Instant) -> Holder {
+    pub(in crate::stores) fn holder(&self, on: &ClaimKey, now: M) -> Holder {
         let remaining = left(self.expires, now);
         Holder::new(on.clone(), self.mode, self.token.clone(), Some(remaining)).with_fence(self.fence)
     }
@@ -104,7 +115,7 @@ impl Place {
 
 /// What a completion comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Finish {
+pub(in crate::stores) enum Finish {
     /// This token has no place.
     Lost,
     /// It has left its record before.
@@ -113,13 +124,13 @@ pub(super) enum Finish {
 }
 
 /// The time left, never less than 1 ms.
-pub(super) fn left(until: Instant, now: Instant) -> Duration {
-    until.saturating_duration_since(now).max(Duration::from_millis(1))
+pub(in crate::stores) fn left<M: Moment>(until: M, now: M) -> Duration {
+    until.since(now).max(Duration::from_millis(1))
 }
 
-impl Entry {
+impl<M: Moment, R> Entry<M, R> {
     /// Removes what has expired and says how much that was.
-    pub(super) fn tidy(&mut self, now: Instant) -> usize {
+    pub(in crate::stores) fn tidy(&mut self, now: M) -> usize {
         let before = self.size();
         self.alone.take_if(|place| place.expires <= now);
         self.many.retain(|place| place.expires > now);
@@ -132,12 +143,12 @@ impl Entry {
     }
 
     /// How much the store's bound counts for this key: places, and those who wait.
-    pub(super) fn size(&self) -> usize {
-        let waiting = |w: &Waiting| usize::from(w.note.is_some()) + w.queue.len();
+    pub(in crate::stores) fn size(&self) -> usize {
+        let waiting = |w: &Waiting<M>| usize::from(w.note.is_some()) + w.queue.len();
         usize::from(self.alone.is_some()) + self.many.len() + self.waiting.as_deref().map_or(0, waiting)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::stores) fn is_empty(&self) -> bool {
         self.size() == 0
     }
 
@@ -154,12 +165,12 @@ impl Entry {
     }
 
     /// Its holders that have not expired, tidied or not.
-    pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = &Place> {
-        let held = move |place: &&Place| place.expires > now && place.done.is_none();
+    pub(in crate::stores) fn live(&self, now: M) -> impl Iterator<Item = &Place<M, R>> {
+        let held = move |place: &&Place<M, R>| place.expires > now && place.done.is_none();
         self.alone.iter().chain(&self.many).filter(held)
     }
 
-    pub(super) fn standing(&self, claim: &Claim, token: &Token) -> Standing<'_> {
+    pub(in crate::stores) fn standing(&self, claim: &Claim, token: &Token) -> Standing<'_, M, R> {
         if let Some(place) = self.place_of(claim.mode(), token) {
             return Standing::Held(place);
         }
@@ -184,18 +195,18 @@ impl Entry {
         }
     }
 
-    fn first_to_end(&self) -> Option<&Place> {
+    fn first_to_end(&self) -> Option<&Place<M, R>> {
         self.many.iter().min_by_key(|place| place.expires)
     }
 
-    fn place_of(&self, mode: Mode, token: &Token) -> Option<&Place> {
+    fn place_of(&self, mode: Mode, token: &Token) -> Option<&Place<M, R>> {
         match mode {
             Mode::Exclusive => self.alone.as_ref().filter(|place| place.is_held_by(token)),
             _ => self.many.iter().find(|place| place.token == *token),
         }
     }
 
-    fn place_of_mut(&mut self, mode: Mode, token: &Token) -> Option<&mut Place> {
+    fn place_of_mut(&mut self, mode: Mode, token: &Token) -> Option<&mut Place<M, R>> {
         match mode {
             Mode::Exclusive => self.alone.as_mut().filter(|place| place.is_held_by(token)),
             _ => self.many.iter_mut().find(|place| place.token == *token),
@@ -203,20 +214,20 @@ impl Entry {
     }
 
     /// Whether this token was granted such a claim, not only promised it.
-    pub(super) fn holds(&self, mode: Mode, token: &Token) -> bool {
+    pub(in crate::stores) fn holds(&self, mode: Mode, token: &Token) -> bool {
         self.place_of(mode, token).is_some_and(|place| place.footing != Footing::Kept)
     }
 
     /// How much of memory a grant to this token gives back: an exclusive one to somebody who waits ends every such wait,
     /// and its own place in the queue.
-    pub(super) fn freed_by_grant(&self, mode: Mode, token: &Token, waits: bool) -> usize {
+    pub(in crate::stores) fn freed_by_grant(&self, mode: Mode, token: &Token, waits: bool) -> usize {
         let Some(waiting) = self.waiting.as_deref().filter(|_| mode == Mode::Exclusive) else { return 0 };
         usize::from(waits && waiting.note.is_some()) + usize::from(self.is_queued(token))
     }
 
     /// Puts the place there, or gives the one that was kept for its token its full time. One that was granted before
     /// stays as it is, but for a fence that it had not.
-    pub(super) fn grant(&mut self, place: Place, waits: bool) -> Option<Fence> {
+    pub(in crate::stores) fn grant(&mut self, place: Place<M, R>, waits: bool) -> Option<Fence> {
         let (mode, fence) = (place.mode, place.fence);
         if mode == Mode::Exclusive {
             if let Some(waiting) = &mut self.waiting {
@@ -239,7 +250,7 @@ impl Entry {
     }
 
     /// Moves the expiry forward, never back.
-    pub(super) fn extend(&mut self, mode: Mode, token: &Token, expires: Instant) {
+    pub(in crate::stores) fn extend(&mut self, mode: Mode, token: &Token, expires: M) {
         if let Some(place) = self.place_of_mut(mode, token) {
             place.expires = place.expires.max(expires);
         }
@@ -247,11 +258,11 @@ impl Entry {
 
     /// Leaves a record in this token's exclusive place, until then, or until the place would have ended. `keep` finds
     /// room for it first.
-    pub(super) fn finish(
+    pub(in crate::stores) fn finish(
         &mut self,
         token: &Token,
-        until: Option<Instant>,
-        keep: impl FnOnce() -> Result<Kept, StoreError>,
+        until: Option<M>,
+        keep: impl FnOnce() -> Result<R, StoreError>,
     ) -> Result<Finish, StoreError> {
         let Some(place) = self.alone.as_mut().filter(|place| place.token == *token) else {
             return Ok(Finish::Lost);
@@ -265,37 +276,37 @@ impl Entry {
     }
 
     /// Whether a waiting writer is remembered.
-    pub(super) fn is_noted(&self) -> bool {
+    pub(in crate::stores) fn is_noted(&self) -> bool {
         self.waiting.as_deref().is_some_and(|waiting| waiting.note.is_some())
     }
 
     /// Remembers a waiting writer, instead of the one before.
-    pub(super) fn note(&mut self, token: Token, until: Instant) {
+    pub(in crate::stores) fn note(&mut self, token: Token, until: M) {
         self.waiting.get_or_insert_default().note = Some(Note { token, until });
     }
 
     /// Who is first in the queue.
-    pub(super) fn first(&self) -> Option<&Token> {
+    pub(in crate::stores) fn first(&self) -> Option<&Token> {
         self.waiting.as_deref()?.queue.first()
     }
 
-    pub(super) fn is_queued(&self, token: &Token) -> bool {
+    pub(in crate::stores) fn is_queued(&self, token: &Token) -> bool {
         self.waiting.as_deref().is_some_and(|waiting| waiting.queue.position(token).is_some())
     }
 
     /// How many in the queue are before this token; all of them if it is not in it.
-    pub(super) fn before(&self, token: &Token) -> usize {
-        let before = |queue: &Queue| queue.position(token).unwrap_or(queue.len());
+    pub(in crate::stores) fn before(&self, token: &Token) -> usize {
+        let before = |queue: &Queue<M>| queue.position(token).unwrap_or(queue.len());
         self.waiting.as_deref().map_or(0, |waiting| before(&waiting.queue))
     }
 
     /// Puts it at the end of the queue, unless it stands there.
-    pub(super) fn enqueue(&mut self, queued: Queued) {
+    pub(in crate::stores) fn enqueue(&mut self, queued: Queued<M>) {
         self.waiting.get_or_insert_default().queue.enter(queued);
     }
 
     /// Keeps a free key for the first in the queue, if there is one.
-    pub(super) fn hand_over(&mut self, now: Instant) -> Option<Token> {
+    pub(in crate::stores) fn hand_over(&mut self, now: M) -> Option<Token> {
         if !self.is_free() {
             return None;
         }
@@ -303,7 +314,7 @@ impl Entry {
         self.trim();
         let token = heir.token.clone();
         self.alone = Some(Place {
-            expires: super::after(now, heir.confirm.max(Duration::from_millis(1))),
+            expires: now.after(heir.confirm.max(Duration::from_millis(1))),
             token: heir.token,
             mode: Mode::Exclusive,
             fence: None,
@@ -314,7 +325,7 @@ impl Entry {
     }
 
     /// Ends this token's lease, as a revocation does. `None` if it has no place.
-    pub(super) fn end(&mut self, token: &Token, now: Instant) -> Option<Leaving> {
+    pub(in crate::stores) fn end(&mut self, token: &Token, now: M) -> Option<Leaving> {
         let place = match self.alone.take_if(|place| place.is_held_by(token)) {
             Some(place) => place,
             None => {
@@ -334,7 +345,7 @@ impl Entry {
     }
 
     /// Ends this token's lease and whatever it waits for.
-    pub(super) fn leave(&mut self, token: &Token, now: Instant) -> Leaving {
+    pub(in crate::stores) fn leave(&mut self, token: &Token, now: M) -> Leaving {
         let mut leaving =
             self.end(token, now).unwrap_or(Leaving { held: false, gone: 0, call: Call::Nobody });
         let Some(waiting) = &mut self.waiting else { return leaving };
@@ -352,5 +363,44 @@ impl Entry {
         }
         self.trim();
         leaving
+    }
+}
+
+/// For engines that keep it elsewhere and load it for a step.
+#[cfg(feature = "sqlite")]
+impl<M: Moment, R> Entry<M, R> {
+    /// What was stored of a key; the queue in its order.
+    pub(in crate::stores) fn stored(
+        places: impl IntoIterator<Item = Place<M, R>>,
+        note: Option<Note<M>>,
+        queue: impl IntoIterator<Item = Queued<M>>,
+    ) -> Self {
+        let mut entry = Self::default();
+        for place in places {
+            match place.mode {
+                Mode::Exclusive => entry.alone = Some(place),
+                _ => entry.many.push(place),
+            }
+        }
+        let queue: Queue<M> = queue.into_iter().collect();
+        if note.is_some() || queue.len() > 0 {
+            entry.waiting = Some(Box::new(Waiting { note, queue }));
+        }
+        entry
+    }
+
+    /// Every place that is taken, by holders and by what was left.
+    pub(in crate::stores) fn places(&self) -> impl Iterator<Item = &Place<M, R>> {
+        self.alone.iter().chain(&self.many)
+    }
+
+    /// The writer that waits.
+    pub(in crate::stores) fn noted(&self) -> Option<&Note<M>> {
+        self.waiting.as_deref()?.note.as_ref()
+    }
+
+    /// Those in the queue, in its order.
+    pub(in crate::stores) fn queue(&self) -> impl Iterator<Item = &Queued<M>> {
+        self.waiting.iter().flat_map(|waiting| waiting.queue.iter())
     }
 }

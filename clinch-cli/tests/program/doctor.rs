@@ -1,0 +1,89 @@
+//! `clinch doctor`.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use clinch_testkit::server::RedisServer;
+use serde_json::Value;
+
+use crate::common::{at, with_env};
+
+/// A port that nobody listens on, and one that takes connections and says nothing.
+#[test]
+fn an_engine_that_is_not_there_is_told_soon() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for address in [dead, silent.local_addr().unwrap()] {
+        let url = format!("redis://user:secret@{address}");
+        let began = Instant::now();
+        let done = at(&url, &["doctor"]);
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert_eq!(done.code, 69, "{}", done.stdout);
+        assert!(done.stdout.contains("error: unreachable: "), "{}", done.stdout);
+        assert!(
+            done.stdout.contains("to change: ") && done.stdout.contains(&address.to_string()),
+            "{}",
+            done.stdout
+        );
+        assert!(!done.stdout.contains("secret"), "{}", done.stdout);
+        let json = at(&url, &["doctor", "--json"]);
+        assert_eq!(json.code, 69);
+        let json: Value = serde_json::from_str(&json.stdout).unwrap();
+        assert_eq!(
+            (&json["reachable"], &json["findings"][0]["name"]),
+            (&false.into(), &"unreachable".into())
+        );
+    }
+}
+
+#[test]
+fn what_is_no_engine_is_64() {
+    let done = at("ftp://x", &["doctor"]);
+    assert_eq!((done.code, done.stdout.as_str()), (64, ""), "{}", done.stderr);
+    let done = with_env(&[("CLINCH_PREFX", Some("x"))], &["doctor", "--store", "memory:"]).end();
+    assert_eq!(done.code, 0, "{}", done.stdout);
+    assert!(done.stdout.contains("did you mean `CLINCH_PREFIX`?"), "{}", done.stdout);
+}
+
+/// A Redis that evicts what has an expiry, which is every lease, and forgets everything when it restarts.
+///
+/// Fault: 25
+#[test]
+fn a_redis_that_evicts_and_forgets_is_told_what_to_change() {
+    let server = RedisServer::builder().arg("maxmemory-policy", "volatile-lru").arg("save", "").start();
+    let told = at(&server.url(), &["doctor"]);
+    assert_eq!((told.code, told.stderr.as_str()), (1, ""), "{}", told.stdout);
+    for said in [
+        "warning: eviction: `maxmemory-policy` is `volatile-lru`",
+        "to change: set `maxmemory-policy noeviction`",
+        "warning: persistence: nothing is persisted",
+        "to change: set `appendonly yes`",
+    ] {
+        assert!(told.stdout.contains(said), "no {said} in {}", told.stdout);
+    }
+    for fact in ["store", "engine", "version", "round_trip_ms", "clock_skew_ms", "replicas"] {
+        assert!(told.stdout.lines().any(|line| line.starts_with(fact)), "no {fact} in {}", told.stdout);
+    }
+    let told = at(&server.url(), &["doctor", "--json"]);
+    assert_eq!(told.code, 1);
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let names: Vec<_> = told["findings"].as_array().unwrap().iter().map(|finding| &finding["name"]).collect();
+    assert_eq!(names, ["eviction", "persistence"]);
+    assert_eq!(told["reachable"], true);
+
+    let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").appendonly(true).start();
+    let told = at(&server.url(), &["doctor"]);
+    assert_eq!(told.code, 0, "{}", told.stdout);
+    assert!(told.stdout.ends_with("\nnothing to change\n"), "{}", told.stdout);
+}
+
+/// What the user may not do is found before it is needed; what it may not see is no reason to fail.
+#[test]
+fn rights_that_are_missing_are_told() {
+    let rules = "on >secret ~clinch:* resetchannels -@all +@read +@write +@connection +time";
+    let server = RedisServer::builder().acl_user("app", rules).appendonly(true).start();
+    let told = at(&server.url_with(0, Some("app"), Some("secret")), &["doctor"]);
+    assert_eq!(told.code, 1, "{}", told.stdout);
+    assert!(told.stdout.contains("eval") && told.stdout.contains("not known: "), "{}", told.stdout);
+    assert!(!told.stdout.contains("secret"), "{}", told.stdout);
+}

@@ -1,0 +1,63 @@
+//! Places for calls in flight: a bounded number, of which a part is kept for those who already hold something.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::store::{ErrorKind, StoreError};
+
+/// What a call is for. Renewals and releases always find a place; whoever wants something new waits his turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Renewing and releasing.
+    Upkeep,
+    /// Everything else.
+    Other,
+}
+
+#[derive(Debug)]
+pub(super) struct InFlight {
+    places: Arc<Semaphore>,
+    /// How many of them may be taken by what is not upkeep of a lease.
+    for_others: Arc<Semaphore>,
+    most: usize,
+}
+
+/// A place, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    _place: Option<OwnedSemaphorePermit>,
+    _other: Option<OwnedSemaphorePermit>,
+}
+
+impl InFlight {
+    /// `most` places, an eighth of them for upkeep only.
+    pub(super) fn new(most: usize) -> Self {
+        let kept = if most < 2 { 0 } else { (most / 8).max(1) };
+        Self {
+            places: Arc::new(Semaphore::new(most)),
+            for_others: Arc::new(Semaphore::new(most - kept)),
+            most,
+        }
+    }
+
+    /// Waits for a place. Whoever wants something new first needs one of the places that he may take at all.
+    pub(super) async fn place(&self, purpose: Purpose) -> Place {
+        let other = match purpose {
+            // The semaphores are never closed.
+            Purpose::Other => self.for_others.clone().acquire_owned().await.ok(),
+            Purpose::Upkeep => None,
+        };
+        Place { _place: self.places.clone().acquire_owned().await.ok(), _other: other }
+    }
+
+    /// What a call is told that found no place within the limit.
+    pub(super) fn overloaded(&self, limit: Duration) -> StoreError {
+        let message = format!(
+            "all {} places for calls in flight stayed taken for {limit:?}; raise `max_in_flight` or send less",
+            self.most
+        );
+        StoreError::not_applied(ErrorKind::Overloaded, message)
+    }
+}

@@ -1,0 +1,211 @@
+//! Where the file is: from the URL to a path, and from a path to a file that is there.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::error::not_created;
+use crate::key::escape::unescape;
+use crate::store::{ErrorKind, StoreError};
+
+const ACCEPTED: &str = "accepted is `sqlite:///absolute/path.db` or `sqlite:relative/path.db`, with `?`, `#` and `%` in it \
+                        written as %3F, %23 and %25";
+
+/// The path that a URL names.
+pub(super) fn path(url: &str) -> Result<PathBuf, StoreError> {
+    let wrong = |reason: &str| StoreError::not_applied(ErrorKind::Config, format!("{reason}; {ACCEPTED}"));
+    let rest = url.strip_prefix("sqlite:").ok_or_else(|| wrong("this is no `sqlite:` address"))?;
+    let written = match rest.strip_prefix("//") {
+        // Between two and the third slash stands a host.
+        Some(absolute) if absolute.starts_with('/') => absolute,
+        Some(_) => return Err(wrong("a file has no host: write three slashes, or none")),
+        None => rest,
+    };
+    if written.contains(['?', '#']) {
+        return Err(wrong("there are no parameters"));
+    }
+    let path = unescape(written).ok_or_else(|| wrong("a `%` stands before something that is no escape"))?;
+    match path.as_str() {
+        "" => Err(wrong("there is no path")),
+        ":memory:" => Err(wrong("what lives in memory is shared by nobody: that engine is `memory:`")),
+        path if path.contains('\0') => Err(wrong("no file's name has a NUL in it")),
+        path if path.ends_with('/') => Err(wrong("this is a directory: name a file in it")),
+        path if path.starts_with('~') => Err(wrong("a `~` is not expanded here: write the whole path")),
+        path => Ok(path.into()),
+    }
+}
+
+/// Sees to it that the file is there, with its directory: readable by nobody else where we made it.
+pub(super) fn create(path: &Path) -> Result<(), StoreError> {
+    if path.is_dir() {
+        let message = format!("{} is a directory; name a file in it", path.display());
+        return Err(StoreError::not_applied(ErrorKind::Config, message));
+    }
+    if path.exists() {
+        return Ok(());
+    }
+    if let Some(directory) = path.parent() {
+        make_directory(directory).map_err(|error| not_created("the directory", directory, error))?;
+    }
+    make_file(path).map_err(|error| not_created("the file", path, error))
+}
+
+#[cfg(unix)]
+fn make_directory(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+#[cfg(not(unix))]
+fn make_directory(directory: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(directory)
+}
+
+/// Under another name first: whoever closes a file gives up all locks that his process has on it (POSIX), so nobody may
+/// open and close this one beside SQLite.
+#[cfg(unix)]
+fn make_file(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{:016x}", rand::random::<u64>()));
+    let new = path.with_file_name(name);
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    // An error says that somebody else was faster, or that there are no links here: then SQLite makes it.
+    let _ = std::fs::hard_link(&new, path);
+    std::fs::remove_file(&new)
+}
+
+#[cfg(not(unix))]
+fn make_file(_path: &Path) -> io::Result<()> {
+    // SQLite makes it.
+    Ok(())
+}
+
+/// Which file a path names at the moment, to notice that it is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity(#[cfg(unix)] (u64, u64));
+
+impl Identity {
+    /// `None` if there is no such file.
+    #[cfg(unix)]
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt as _;
+        std::fs::metadata(path).ok().map(|file| Self((file.dev(), file.ino())))
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn of(_path: &Path) -> Option<Self> {
+        // An open file can be neither deleted nor replaced there.
+        Some(Self())
+    }
+}
+
+/// File systems of several machines, by the number that the kernel has for them. SQLite's log needs memory that all its
+/// users share, and machines do not share any: each would believe that it is alone.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const NETWORK: &[(u32, &str)] = &[
+    (0x6969, "NFS"),
+    (0x517B, "SMB"),
+    (0xFF53_4D42, "CIFS"),
+    (0xFE53_4D42, "SMB"),
+    (0x00C3_6400, "Ceph"),
+    (0x5346_414F, "AFS"),
+    (0x6B41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x0BD0_0BD0, "Lustre"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636F, "OCFS2"),
+    (0x4750_4653, "GPFS"),
+    (0x0102_1997, "9p"),
+];
+
+/// Refuses a file on a file system that machines share.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn refuse_network(path: &Path) -> Result<(), StoreError> {
+    // What cannot be asked is not refused for that.
+    let Ok(system) = rustix::fs::statfs(path) else { return Ok(()) };
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "numbers of 32 bits, in whatever type"
+    )]
+    let number = system.f_type as u32;
+    match NETWORK.iter().find(|(known, _)| *known == number) {
+        None => Ok(()),
+        Some((_, name)) => {
+            let message = format!(
+                "{} is on a network file system ({name}), where SQLite cannot keep two machines apart; put the file on a \
+                 local disk, or use an engine for several machines (redis://…)",
+                path.display()
+            );
+            Err(StoreError::not_applied(ErrorKind::Config, message))
+        }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn refuse_network(_path: &Path) -> Result<(), StoreError> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_paths() {
+        for (url, expected) in [
+            ("sqlite:///var/lib/clinch/locks.db", "/var/lib/clinch/locks.db"),
+            ("sqlite:/var/lib/clinch/locks.db", "/var/lib/clinch/locks.db"),
+            ("sqlite:locks.db", "locks.db"),
+            ("sqlite:../state/locks.db", "../state/locks.db"),
+            ("sqlite:///tmp/a%3Fb%23c%25d e@f.db", "/tmp/a?b#c%d e@f.db"),
+        ] {
+            assert_eq!(path(url).unwrap(), Path::new(expected), "{url}");
+        }
+    }
+
+    #[test]
+    fn other_urls_are_refused_with_what_is_accepted() {
+        for (url, reason) in [
+            ("sqlite:", "no path"),
+            ("sqlite://", "no host"),
+            ("sqlite://host/locks.db", "no host"),
+            ("sqlite://locks.db", "no host"),
+            ("sqlite::memory:", "`memory:`"),
+            ("sqlite:///tmp/", "directory"),
+            ("sqlite:///tmp/x.db?mode=ro", "no parameters"),
+            ("sqlite:x.db#y", "no parameters"),
+            ("sqlite:~/x.db", "not expanded"),
+            ("sqlite:x%zz", "no escape"),
+            ("sqlite:x%00", "NUL"),
+        ] {
+            let error = path(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
+            assert!(
+                error.message().contains(reason) && error.message().contains("accepted is"),
+                "{url}: {error}"
+            );
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_we_make_is_ours_alone_and_what_is_there_stays_as_it_is() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = std::env::temp_dir().join(format!("clinch-{:016x}", rand::random::<u64>()));
+        let file = folder.join("state/deep/locks.db");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        create(&file).unwrap();
+        assert_eq!((mode(&folder), mode(&folder.join("state/deep")), mode(&file)), (0o700, 0o700, 0o600));
+        std::fs::write(&file, "content").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let before = Identity::of(&file);
+        create(&file).unwrap();
+        assert_eq!((mode(&file), Identity::of(&file)), (0o640, before));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "content");
+        assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+        assert_eq!(create(&folder).unwrap_err().kind(), ErrorKind::Config);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(Identity::of(&file), None);
+    }
+}
