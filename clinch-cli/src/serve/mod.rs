@@ -125,7 +125,7 @@ impl Serve {
         let locks = tokio::select! {
             biased;
             () = signals.next() => return Ok(Exit::OK),
-            locks = self.engine.connect() => locks?,
+            locks = self.engine.connect_anyway() => locks?,
         };
         let served = self.serve_on(listener, address, locks.clone(), releases, recorder, &mut signals).await;
         locks.shutdown(LAST_RELEASES).await;
@@ -159,8 +159,8 @@ impl Serve {
         };
         let mut named = console.routes(&access).merge(metrics::routes(recorder, &access));
         if self.has_playground {
-            let guards = self.engine.config.guards(locks.clone())?;
-            named = named.merge(playground::routes(guards, address, &access, phases.clone())?);
+            let bytes = self.limits.body_bytes;
+            named = named.merge(playground::routes(locks.clone(), bytes, address, &access, phases.clone())?);
         }
         let app = self.app(named, Health { locks, engine: self.engine.shown(), access });
         print(&greeting(address, &self.engine, &token));

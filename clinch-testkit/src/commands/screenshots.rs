@@ -98,7 +98,7 @@ fn shoot(url: &str, into: &Path, load: Duration) {
     // Not to wait for anything: so that the charts have a past.
     std::thread::sleep(load);
     for (scheme, width, height, name) in
-        [("light", 1440, 1020, "light"), ("dark", 1440, 1020, "dark"), ("light", 390, 844, "phone")]
+        [("light", 1440, 1150, "light"), ("dark", 1440, 1150, "dark"), ("light", 390, 1100, "phone")]
     {
         browser.prefer(scheme);
         browser.resize(width, height);
@@ -106,11 +106,7 @@ fn shoot(url: &str, into: &Path, load: Duration) {
         browser.wait_for("document.querySelectorAll('.cell[data-is=refused]').length === 99");
         browser.wait_for("document.querySelectorAll('.cell[data-is=accepted]').length === 1");
         browser.wait_for("document.getElementById('storm-note').textContent.includes('×')");
-        let _ = browser.eval(if name == "phone" {
-            "document.getElementById('playground').scrollIntoView() ?? 1"
-        } else {
-            "window.scrollTo(0, 0) ?? 1"
-        });
+        let _ = browser.eval("window.scrollTo(0, 0) ?? 1");
         // Transitions end.
         std::thread::sleep(Duration::from_millis(700));
         browser.shoot(&into.join(format!("console-{name}.png")));

@@ -42,9 +42,10 @@ export function show(state) {
     if (!row) {
       row = make(holder);
       rows.set(holder.id, row);
+      if (!stillness.matches) row.element.animate([{ opacity: 0.2 }, { opacity: 1 }], 300);
     }
     update(row, holder, state, now);
-    const next = before ? before.nextElementSibling : $('rows').firstElementChild;
+    const next = living(before ? before.nextElementSibling : $('rows').firstElementChild);
     if (next !== row.element) $('rows').insertBefore(row.element, next);
     before = row.element;
   }
@@ -52,6 +53,12 @@ export function show(state) {
     if (!seen.has(id)) vanish(id, row);
   }
   about(state);
+}
+
+/** This row, or the next one that is not about to go. */
+function living(element) {
+  while (element?.classList.contains('gone')) element = element.nextElementSibling;
+  return element;
 }
 
 /** A row that is gone fades; it is no longer anybody's. */

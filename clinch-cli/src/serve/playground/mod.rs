@@ -12,9 +12,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::post;
-use clinch::Error;
 use clinch::http::Web;
-use clinch::submit::{DuplicatePolicy, Guards, IdempotencyPolicy, LimitPolicy};
+use clinch::submit::{DuplicatePolicy, Guards, IdempotencyPolicy, LimitPolicy, Limits, Settings};
+use clinch::{Error, LockManager};
 
 use self::handlers::{Desk, create_order, export, hand_out, pay, payment, report};
 use self::storm::Storms;
@@ -23,12 +23,15 @@ use super::connections::Phases;
 
 /// The playground's routes.
 pub(super) fn routes(
-    guards: Guards,
+    locks: LockManager,
+    body_bytes: usize,
     own: SocketAddr,
     access: &Arc<Access>,
     phases: Phases,
 ) -> Result<Router, Error> {
-    let web = Web::new(guards);
+    // Whatever a configuration makes of a fleet's guards, these are to show what guards do.
+    let settings = Settings::new().limits(Limits::new().body_bytes(body_bytes));
+    let web = Web::new(Guards::new(locks).with_settings(settings)?);
 
     // One export at a time, whoever asks and for whatever.
     let gate = DuplicatePolicy::new()
