@@ -11,6 +11,7 @@ mod bench;
 mod common;
 mod config;
 mod doctor;
+mod file;
 mod look;
 mod places;
 mod release;

@@ -4,11 +4,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::keys::Names;
-use super::link::{Link, Purpose};
+use super::link::Link;
 use super::scripts;
 use crate::key::Key;
 use crate::lease::{Claim, ClaimKey};
 use crate::store::{Diagnosis, ErrorKind, Severity, StoreError};
+use crate::stores::in_flight::Purpose;
 
 /// Commands that are needed, in scripts and outside of them.
 const COMMANDS: &[&str] = &[
