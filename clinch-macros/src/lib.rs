@@ -74,6 +74,7 @@ use self::validate::Attribute;
 /// | `strategy` | the guards' | what to do when the engine fails: `"fail_fast"`, `"proceed"` or `"retry_once"` |
 /// | `enabled` | yes | whether it does anything at all |
 /// | `shadow` | no | does and counts everything, and refuses nobody |
+/// | `name` | the `key` | how it is called in metrics and logs, 1 to 64 bytes; the same for all calls |
 /// | `manager` | see below | an expression: a `LockManager`, `Guards`, or a reference or `Arc` of one |
 /// | `lease` | none | the name of a variable for the body: an `Option<Lease>`, none if the guard let the call through without a lock |
 ///
@@ -123,7 +124,7 @@ pub fn lock(options: TokenStream, item: TokenStream) -> TokenStream {
 /// # Options
 /// `key`, a template, and `limit`, how many at a time, are required. `ttl` (or `ttl_ms`) is how long a permit is held at
 /// most, 60 s unless given. `wait`, `retry`, `renew`, `label`, `message`, `status` (503 unless given), `strategy`,
-/// `enabled`, `shadow`, `manager` and `lease` are as in [`lock`], and so is everything else that is said there.
+/// `enabled`, `shadow`, `name`, `manager` and `lease` are as in [`lock`], and so is everything else that is said there.
 #[proc_macro_attribute]
 pub fn limit(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::attribute(Attribute::Limit, options.into(), item.into()).into()
@@ -190,6 +191,7 @@ pub fn limit(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | `disconnect` | `"finish"` | what happens when the client of the request goes away: `"finish"`, `"release"` or `"hold"` |
 /// | `user` | the request's | a template of parameters that is the user |
 /// | `function` | no | counts the function's own parameters, also in a request |
+/// | `name` | the route, or the function's path | how it is called in metrics and logs |
 ///
 /// `strategy`, `enabled`, `shadow`, `manager` and `lease` are as in [`lock`], and so is what is said there about templates,
 /// managers and functions.

@@ -15,6 +15,7 @@ const MAX_TTL: Duration = Duration::from_secs(86_400);
 const MAX_WAIT: Duration = Duration::from_secs(366 * 86_400);
 const MIN_RETRY: Duration = Duration::from_millis(1);
 const MAX_LABEL_BYTES: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 /// Which attribute it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -149,6 +150,12 @@ impl Read {
         }
         self.flag("enabled");
         self.flag("shadow");
+        self.text("name", |name| {
+            if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
+                return Err(format!("accepted are 1 to {MAX_NAME_BYTES} bytes"));
+            }
+            no_control(name)
+        });
     }
 
     /// What locks and limits have.

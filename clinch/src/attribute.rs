@@ -10,7 +10,9 @@ use crate::key::{Key, KeyTemplate};
 use crate::submit::request::{self, Answer, Request};
 use crate::submit::{
     Admission, AsGuards, Defaults, DuplicatePolicy, Guards, Identity, LimitPolicy, LockPolicy, Submission,
+    log_duplicate,
 };
+use crate::telemetry::Stopwatch;
 
 /// The names and values of a template's placeholders.
 type Values<'a> = &'a [(&'a str, &'a dyn Display)];
@@ -259,6 +261,8 @@ impl DuplicateCall<'_> {
     pub async fn enter(self) -> Result<Admission, Error> {
         let policy = &*self.policy;
         let Some(guards) = working(self.guards, policy.enabled)? else { return Ok(Admission::unguarded()) };
+        let since = Stopwatch::start();
+        let meter = || guards.locks().meter(policy.name.as_deref().unwrap_or(self.of.function));
         // On the heap, so that the futures of guarded functions that call each other stay small.
         let admitted = Box::pin(async {
             let submission = match &self.request {
@@ -266,13 +270,17 @@ impl DuplicateCall<'_> {
                 None => self.submission,
             };
             match submission {
-                Ok(submission) => guards.duplicate(policy, &submission).await,
+                Ok(submission) => guards.enter_duplicate(policy, &submission, since).await,
                 // What cannot be looked at is not refused by one that only looks on.
-                Err(error) if guards.looks_on(policy.shadow, &error) => Ok(Admission::unguarded()),
+                Err(error) if guards.looks_on(policy.shadow, &meter(), &error) => Ok(Admission::unguarded()),
                 Err(error) => Err(error),
             }
         })
         .await;
+        if let Err(error) = &admitted {
+            let user_agent = self.request.as_ref().and_then(|request| request.user_agent());
+            log_duplicate(error, user_agent.as_deref());
+        }
         if let (Ok(_), Some(request)) = (&admitted, &self.request) {
             request.on_disconnect(policy.disconnect);
         }

@@ -44,6 +44,16 @@
 #[doc = include_str!("../../README.md")]
 struct ReadmeExamples;
 
+/// The examples of the guides, as tests.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../docs/choosing.md")]
+struct ChoosingExamples;
+
+/// The same.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../docs/migrating.md")]
+struct MigratingExamples;
+
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 pub mod attribute;

@@ -1,5 +1,7 @@
 //! What each guard asks for: its place for a request, and what happens then.
 
+use std::borrow::Cow;
+
 use super::look::Look;
 use super::web::Web;
 use crate::error::Error;
@@ -7,6 +9,7 @@ use crate::key::{Key, KeyTemplate};
 use crate::submit::{
     Admission, Disconnect, DuplicatePolicy, Guards, LimitPolicy, LockPolicy, Streaming, Submission,
 };
+use crate::telemetry::Stopwatch;
 
 /// What all guards do in the same way.
 #[derive(Debug, Clone, Copy)]
@@ -45,13 +48,23 @@ pub trait Gate: sealed::Sealed + Clone + Send + Sync + 'static {
     fn wish(&self, web: &Web, look: HiddenLook<'_>, body: Option<&bytes::Bytes>)
     -> Result<Self::Wish, Error>;
 
+    /// The name under which it is counted.
+    #[doc(hidden)]
+    fn guard(&self, look: HiddenLook<'_>) -> Cow<'_, str>;
+
     #[doc(hidden)]
     fn admit(
         &self,
         guards: &Guards,
         wish: Self::Wish,
+        since: HiddenSince,
     ) -> impl Future<Output = Result<Admission, Error>> + Send;
 }
+
+/// When a request came to its guard.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct HiddenSince(pub(super) Stopwatch);
 
 /// A look at a request, for the guards of this crate only.
 #[doc(hidden)]
@@ -101,8 +114,12 @@ impl Gate for DuplicateGate {
         look.0.submission(web, &self.0, body)
     }
 
-    async fn admit(&self, guards: &Guards, wish: Submission) -> Result<Admission, Error> {
-        guards.duplicate(&self.0, &wish).await
+    fn guard(&self, look: HiddenLook<'_>) -> Cow<'_, str> {
+        look.0.guard(self.0.name.as_deref(), DuplicatePolicy::KIND)
+    }
+
+    async fn admit(&self, guards: &Guards, wish: Submission, since: HiddenSince) -> Result<Admission, Error> {
+        guards.enter_duplicate(&self.0, &wish, since.0).await
     }
 }
 
@@ -157,7 +174,11 @@ macro_rules! keyed_gate {
                 key(&self.0.1, look.0)
             }
 
-            async fn admit(&self, guards: &Guards, wish: Key) -> Result<Admission, Error> {
+            fn guard(&self, _: HiddenLook<'_>) -> Cow<'_, str> {
+                self.0.0.guard().into()
+            }
+
+            async fn admit(&self, guards: &Guards, wish: Key, _: HiddenSince) -> Result<Admission, Error> {
                 guards.$method(&self.0.0, wish).await
             }
         }

@@ -78,9 +78,17 @@ impl<'a> Look<'a> {
         self.extensions.get::<RouteTemplate>().map(|route| &*route.0)
     }
 
-    /// Verb and route.
-    fn method(&self) -> String {
-        format!("{} {}", self.method, self.route().unwrap_or_else(|| self.uri().path()))
+    /// Verb and route, if the route is known.
+    fn matched(&self) -> Option<String> {
+        self.route().map(|route| format!("{} {route}", self.method))
+    }
+
+    /// The name under which a guard before it is counted, which has this one, or none.
+    pub(super) fn guard<'n>(&self, name: Option<&'n str>, kind: &'static str) -> Cow<'n, str> {
+        match name {
+            Some(name) => name.into(),
+            None => self.matched().map_or(kind.into(), Cow::from),
+        }
     }
 
     /// Whether the body must be read before the guard can say what was submitted, and by whom.
@@ -183,7 +191,10 @@ impl<'a> Look<'a> {
         policy: &DuplicatePolicy,
         body: Option<&Bytes>,
     ) -> Result<Submission, Error> {
-        let mut submission = Submission::of(self.method());
+        let mut submission = match self.matched() {
+            Some(matched) => Submission::of(matched),
+            None => Submission::of(format!("{} {}", self.method, self.uri().path())).unbounded(),
+        };
         if policy.include_user {
             submission = submission.user(self.identity(web, body));
         }
@@ -198,6 +209,11 @@ impl<'a> Look<'a> {
         }
         Ok(submission)
     }
+}
+
+/// What a client calls itself.
+pub(super) fn user_agent(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    headers.get(header::USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()))
 }
 
 /// Why a body could not be looked at.

@@ -1,5 +1,6 @@
 //! The one layer that handlers with attributes need.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -11,7 +12,7 @@ use tower_service::Service;
 
 use super::body::{RequestBody, Watched};
 use super::finishing::{Begun, ResponseFuture};
-use super::look::{Head, unread};
+use super::look::{Head, unread, user_agent};
 use super::web::Web;
 use crate::error::Error;
 use crate::submit::request::{self, Answer, Submitting};
@@ -120,5 +121,9 @@ impl<B: Body<Data = Bytes> + Send + Unpin> request::Request for Served<B> {
 
     fn answer(&self) -> Answer {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn user_agent(&self) -> Option<String> {
+        user_agent(&self.head.headers).map(Cow::into_owned)
     }
 }

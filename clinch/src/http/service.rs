@@ -12,11 +12,12 @@ use tower_service::Service;
 
 use super::body::{self, RequestBody};
 use super::finishing::{Begun, ResponseFuture};
-use super::gate::{Gate, HiddenLook};
+use super::gate::{Gate, HiddenLook, HiddenSince};
 use super::look::{Look, unread};
 use super::response_body::ResponseBody;
 use super::web::Web;
 use crate::submit::{Admission, Streaming};
+use crate::telemetry::Stopwatch;
 
 /// A service with a guard before it. The inner service's error is untouched: a refusal is a response.
 #[derive(Debug, Clone)]
@@ -88,12 +89,15 @@ where
     } else {
         (None, RequestBody::untouched(body))
     };
+    // How long a client takes to send its body is not the guard's time.
+    let since = HiddenSince(Stopwatch::start());
     let read = read.transpose().map_err(|why| unread(why, limit));
     let wish = read.and_then(|body| gate.wish(&web, HiddenLook(Look::of(&parts)), body.as_ref()));
+    let meter = |parts| guards.locks().meter(&gate.guard(HiddenLook(Look::of(parts))));
     let admitted = match wish {
-        Ok(wish) => gate.admit(guards, wish).await,
+        Ok(wish) => gate.admit(guards, wish, since).await,
         // What cannot be looked at is not refused by one that only looks on.
-        Err(error) if guards.looks_on(handling.shadow, &error) => Ok(Admission::unguarded()),
+        Err(error) if guards.looks_on(handling.shadow, &meter(&parts), &error) => Ok(Admission::unguarded()),
         Err(error) => Err(error),
     };
     let admission = match admitted {

@@ -4,16 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, header};
+use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::gate::{DuplicateGate, LimitGate, LockGate};
 use super::idempotency::IdempotencyLayer;
 use super::layer::GuardLayer;
+use super::look::user_agent;
 use super::response_body::ResponseBody;
 use super::served::WebLayer;
 use super::{Identify, IdentityChain, ProblemJson, Refusal, Refuse, Statuses};
 use crate::error::Error;
-use crate::submit::{DuplicatePolicy, Guards, IdempotencyPolicy, LimitPolicy, LockPolicy};
+use crate::submit::{DuplicatePolicy, Guards, IdempotencyPolicy, LimitPolicy, LockPolicy, log_duplicate};
 
 tokio::task_local! {
     /// What serves the running task's request.
@@ -187,12 +188,8 @@ impl Web {
         status: Option<u16>,
         message: Option<&str>,
     ) -> Response<ResponseBody<B>> {
-        if let Error::DuplicateSubmit { key, remaining, in_progress, .. } = error {
-            let user_agent =
-                headers.get(header::USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()));
-            tracing::warn!(%key, ?remaining, in_progress, user_agent = user_agent.as_deref(), "duplicate submission");
-        } else if matches!(error, Error::InvalidOption { .. } | Error::InvalidKey(_) | Error::Missing { .. })
-        {
+        log_duplicate(error, user_agent(headers).as_deref());
+        if matches!(error, Error::InvalidOption { .. } | Error::InvalidKey(_) | Error::Missing { .. }) {
             tracing::error!(%error, "a guard cannot work as it is set up");
         }
         self.refusal(Refusal::of(error), status, message).map(ResponseBody::whole)

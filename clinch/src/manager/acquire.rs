@@ -11,6 +11,7 @@ use super::held::{Held, Standing};
 use super::line::{Entry, HeadTurn, LineSeat, Ride, Rider, Role, local_denial};
 use super::options::Strategy;
 use super::plan::Plan;
+use super::schedule::Schedule;
 use super::tenure::Tenure;
 use crate::error::DeniedBy;
 use crate::lease::{Attempt, Mode};
@@ -235,7 +236,10 @@ impl Core {
             match &reply {
                 // The latest one is what the engine remembers.
                 Reply::Denied(denial, _) if denial.is_by_readers() => remembered.attempt = asked,
-                Reply::Granted(_) => remembered.attempt = None,
+                Reply::Granted(_) => {
+                    remembered.attempt = None;
+                    self.granted_by(seat.schedule(), plan);
+                }
                 _ => {}
             }
             if let Some(reply) = self.final_or_later(reply, plan, &mut seat, &mut last) {
@@ -244,6 +248,14 @@ impl Core {
             if Instant::now() >= deadline {
                 return self.in_the_end(last, false, plan);
             }
+        }
+    }
+
+    /// Something was granted to one that waited, by a call that was made on this schedule.
+    pub(super) fn granted_by(&self, schedule: &Schedule, plan: &Plan) {
+        if schedule.has_missed_wakeup() && self.store.capabilities().wakeups {
+            tracing::debug!(key = %plan.claims[0].on(), "a poll found what a wake-up should have told");
+            plan.seen.meter.wakeup_missed();
         }
     }
 
@@ -283,7 +295,10 @@ impl Core {
                 let on = plan.claims[0].on();
                 seat.schedule().denied(denial, pause(), || self.store.wakeups(on, None));
             }
-            Reply::Failed(error, _) if self.is_worth_waiting(error, plan) => seat.schedule().failed(pause()),
+            Reply::Failed(error, _) if self.is_worth_waiting(error, plan) => {
+                self.complain("acquire", plan.claims[0].on(), error);
+                seat.schedule().failed(pause());
+            }
             Reply::Granted(_) | Reply::Failed(..) | Reply::ShutDown => return Some(reply),
         }
         last.set(reply);

@@ -83,7 +83,12 @@ impl Core {
                     listening.to(on).denied(denial, pause(), || self.store.wakeups(on, queued));
                 }
                 Reply::Failed(error, _) if !tries && self.is_worth_waiting(error, plan) => {
+                    self.complain("acquire", plan.claims[0].on(), error);
                     listening.schedule.failed(pause());
+                }
+                Reply::Granted(_) => {
+                    self.granted_by(&listening.schedule, plan);
+                    return reply;
                 }
                 _ => return reply,
             }

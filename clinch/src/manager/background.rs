@@ -13,11 +13,13 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 use super::core::Core;
 use super::heard::Heard;
 use super::held::Loss;
 use crate::store::{Notice, Revocation, Revocations};
+use crate::telemetry::LOOK_EVERY;
 
 /// How many calls to renew are under way at a time. Each lease has at most one, so those of a sick node do not take the
 /// places of the others until there are very many of them.
@@ -76,7 +78,6 @@ impl Core {
     /// A lease was ended by force; if it is one of ours, its guard learns it.
     pub(super) fn revoked(&self, revocation: &Revocation) {
         if let Some(held) = self.lines.revoked(&revocation.on, &revocation.token) {
-            tracing::warn!(key = %revocation.on, "lease revoked by force");
             held.end(Loss::Revoked);
             self.lines.ended(&held, None);
         }
@@ -90,6 +91,7 @@ async fn attend(running: Running) {
     let mut probe: Option<Job> = None;
     let mut revocations = Some(core.store.revocations());
     let batches = core.store.capabilities().batches;
+    let mut next_look = LOOK_EVERY.map(|every| Instant::now() + every);
     loop {
         // Before the queues are looked at: what is pushed before the end is announced is found.
         let finishing = core.background.finishing.load(Ordering::Acquire);
@@ -124,6 +126,10 @@ async fn attend(running: Running) {
             () = core.breaker.probe_due(), if probe.is_none() => probe = Some(core.probe()),
             () = ended(&mut probe) => probe = None,
             () = core.background.changed.notified() => {}
+            () = at(next_look) => {
+                core.lines.note_expired();
+                next_look = LOOK_EVERY.map(|every| Instant::now() + every);
+            }
         }
     }
 }
@@ -146,6 +152,14 @@ fn unpanicking(job: impl Future<Output = ()> + Send + 'static) -> Job {
             tracing::error!("the store panicked; its step counts as failed");
         }
     }))
+}
+
+/// Waits until then, for ever if there is no such moment.
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits for the end of a job, for ever if there is none.

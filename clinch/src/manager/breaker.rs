@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::store::{ErrorKind, StoreError};
+use crate::telemetry::BreakerGauge;
 
 /// How many failures in a row open it, and over how long at least.
 const FAILURES: u32 = 5;
@@ -35,6 +36,7 @@ pub(super) struct Breaker {
     to_probe: Notify,
     /// For those who wait for an answer.
     opened: Notify,
+    gauge: BreakerGauge,
 }
 
 #[derive(Debug, Default)]
@@ -147,8 +149,9 @@ impl Breaker {
             let now = Instant::now();
             state.open = Some(Open { since, at: now, cause: error.clone(), next_probe: now });
             self.open.store(true, Ordering::Release);
+            self.gauge.set(true);
             drop(state);
-            tracing::warn!(%error, "the engine does not answer; acquires fail at once until it does");
+            tracing::error!(%error, "the engine does not answer; acquires fail at once until it does");
             self.to_probe.notify_one();
             self.opened.notify_waiters();
         }
@@ -190,6 +193,8 @@ impl Breaker {
         state.failing = Failing::default();
         if state.open.take().is_some() {
             self.open.store(false, Ordering::Release);
+            self.gauge.set(false);
+            drop(state);
             tracing::info!("the engine answers again");
         }
     }

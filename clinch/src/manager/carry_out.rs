@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tracing::Instrument;
+
 use super::LockManager;
 use super::ask::Reply;
 use super::guard::{Holding, LockGuard};
@@ -15,12 +17,27 @@ use crate::key::Key;
 use crate::lease::{ClaimKey, Holder};
 
 impl LockManager {
-    pub(super) fn plan(&self, keys: Vec<Key>, options: LockOptions) -> Result<Plan, Error> {
-        Plan::lock(keys, options, self.core.max_ttl, self.core.store.capabilities())
+    pub(super) fn plan(
+        &self,
+        keys: Vec<Key>,
+        options: LockOptions,
+        guard: Option<&str>,
+    ) -> Result<Plan, Error> {
+        Plan::lock(keys, options, self.core.conditions(guard))
+    }
+
+    /// Takes what is planned, and lets it be seen.
+    pub(super) async fn carry_out(&self, plan: Plan) -> Result<Outcome, Error> {
+        let attempting = plan.seen.attempting(&plan.claims);
+        let _waiting = (!plan.is_try()).then(|| plan.seen.meter.waiting());
+        let span = plan.seen.span.clone();
+        let result = self.take(plan).instrument(span).await;
+        attempting.ended(&result);
+        result
     }
 
     /// Takes what is planned: by entering again, or as the strategy says.
-    pub(super) async fn carry_out(&self, mut plan: Plan) -> Result<Outcome, Error> {
+    async fn take(&self, mut plan: Plan) -> Result<Outcome, Error> {
         // Until the guard is made, so that a shutdown never misses it.
         let _under_way = self.core.attempts.counted();
         let scope = Scope::current(&self.core);
@@ -54,8 +71,9 @@ impl LockManager {
     }
 
     /// Makes a guard of what was granted.
-    fn guard(&self, plan: &Plan, tenure: Tenure, scope: Option<&Scope>) -> LockGuard {
+    fn guard(&self, plan: &Plan, mut tenure: Tenure, scope: Option<&Scope>) -> LockGuard {
         let interval = plan.options.renewal_interval().filter(|_| !tenure.held().is_degraded());
+        tenure.begin(&plan.seen.meter, interval.is_some());
         let renewing = interval.map(|(every, up_to)| self.core.renewals.start(tenure.held(), every, up_to));
         let holding = Arc::new(Holding::new(tenure, renewing, self.life.clone()));
         if let Some(scope) = scope {
@@ -69,13 +87,15 @@ impl LockManager {
         match reply {
             Reply::Granted(tenure) => {
                 let degraded = tenure.held().is_degraded();
-                tracing::debug!(%key, degraded, "acquired");
+                let (on, guard) = (plan.claims[0].on(), plan.seen.meter.guard());
+                tracing::debug!(key = %on, guard, degraded, waited_ms = plan.seen.waited_ms(), "acquired");
                 let guard = self.guard(plan, tenure, scope);
                 Ok(if degraded { Outcome::Unprotected(guard) } else { Outcome::Acquired(guard) })
             }
             Reply::Denied(denial, cause) => {
                 let on = plan.claims.get(denial.claim).unwrap_or(&plan.claims[0]).on();
-                tracing::debug!(key = %on, ?cause, "denied");
+                let guard = plan.seen.meter.guard();
+                tracing::debug!(key = %on, guard, ?cause, waited_ms = plan.seen.waited_ms(), "denied");
                 let denied = Denied {
                     key: on.key.clone(),
                     cause,
@@ -90,7 +110,7 @@ impl LockManager {
                 })
             }
             Reply::Failed(source, _) => {
-                tracing::error!(%key, error = %source, "engine failure");
+                self.core.complain("acquire", plan.claims[0].on(), &source);
                 Ok(Outcome::EngineFailed(Error::engine("acquire", Some(key), source)))
             }
             Reply::ShutDown => Err(Error::ShutDown { key: Some(key.clone()) }),

@@ -11,16 +11,19 @@ use tokio::time::{Instant, timeout_at};
 
 use super::background::Background;
 use super::breaker::Breaker;
+use super::complaints::Complaints;
 use super::held::Window;
 use super::line::Lines;
 use super::options::Strategy;
+use super::plan::Conditions;
 use super::release::Releases;
 use super::renew::Renewals;
 use super::sources::Sources;
 use super::tally::Tally;
 use crate::key::escape::Escaped;
 use crate::lease::{Attempt, Fence, Token};
-use crate::store::{ErrorKind, Store, StoreError, StoreFuture};
+use crate::store::{Effect, ErrorKind, Store, StoreError, StoreFuture};
+use crate::telemetry::{self, Telemetry};
 
 /// What is added to the relative allowance for drift: Redis counts in milliseconds and rounds.
 const LEAST_DRIFT: Duration = Duration::from_millis(2);
@@ -40,6 +43,8 @@ pub(super) struct Core {
     pub(super) background: Background,
     pub(super) closing: Closing,
     pub(super) breaker: Breaker,
+    pub(super) telemetry: Telemetry,
+    pub(super) complaints: Complaints,
     /// What to do when the engine fails, unless a call says otherwise.
     pub(super) default_strategy: Strategy,
     /// The highest fence that this manager has seen, on whatever key: fences rise with the engine's clock, so one floor for
@@ -69,7 +74,7 @@ impl Core {
         let _ = write!(Escaped(&mut owner), "{host}");
         let _ = write!(owner, ":{}:", std::process::id());
         Self {
-            store,
+            store: telemetry::measured(store, call_timeout),
             owns_store,
             sources,
             max_ttl,
@@ -81,12 +86,20 @@ impl Core {
             background: Background::default(),
             closing: Closing::default(),
             breaker: Breaker::default(),
+            telemetry: Telemetry::default(),
+            complaints: Complaints::default(),
             default_strategy,
             fence_floor: AtomicU64::new(0),
             attempts: Tally::default(),
             guards: Tally::default(),
             owner,
         }
+    }
+
+    /// What holds for the wishes of a guard of this name, where they have none of their own.
+    pub(super) fn conditions<'a>(&'a self, guard: Option<&'a str>) -> Conditions<'a> {
+        let can = self.store.capabilities();
+        Conditions { max_ttl: self.max_ttl, can, telemetry: &self.telemetry, guard }
     }
 
     /// A token that nobody else has and nobody can guess.
@@ -121,17 +134,30 @@ impl Core {
         &self,
         step: impl Fn() -> StoreFuture<'a, T>,
     ) -> Result<T, StoreError> {
+        self.once_more_or_doubtful(step).await.0
+    }
+
+    /// The same, and says whether a call of it that was not answered may have been carried out.
+    pub(super) async fn once_more_or_doubtful<'a, T>(
+        &self,
+        step: impl Fn() -> StoreFuture<'a, T>,
+    ) -> (Result<T, StoreError>, bool) {
         let limit = Instant::now() + self.call_timeout;
-        match step().await {
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
-                timeout_at(limit, step()).await.unwrap_or_else(|_| {
-                    let message =
-                        format!("no answer in time, after the connection had failed: {}", error.message());
-                    Err(StoreError::unknown(ErrorKind::Timeout, message))
-                })
-            }
-            answer => answer,
-        }
+        let unknown = |answer: &Result<T, StoreError>| {
+            answer.as_ref().is_err_and(|error| error.effect() == Effect::Unknown)
+        };
+        let first = step().await;
+        let doubtful = unknown(&first);
+        let error = match first {
+            Err(error) if error.kind() == ErrorKind::Unavailable => error,
+            answer => return (answer, doubtful),
+        };
+        let answer = timeout_at(limit, step()).await.unwrap_or_else(|_| {
+            let message = format!("no answer in time, after the connection had failed: {}", error.message());
+            Err(StoreError::unknown(ErrorKind::Timeout, message))
+        });
+        let doubtful = doubtful || unknown(&answer);
+        (answer, doubtful)
     }
 
     /// Until when a lease counts that was sent at `sent_at`: its TTL from before the send, minus drift.

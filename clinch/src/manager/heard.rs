@@ -99,7 +99,6 @@ impl Core {
             match self.once_more(|| self.store.inspect(on)).await {
                 Ok(holders) if holders.iter().any(|holder| holder.token() == held.attempt().token()) => {}
                 Ok(_) => {
-                    tracing::warn!(key = %on, "lease lost: the engine no longer has it under this token");
                     held.end(Loss::TakenOver);
                     self.lines.ended(held, None);
                     break;

@@ -4,6 +4,8 @@
 //! fired, no late answer makes it valid again. While it is held it may be passed from one local holder to the next; each
 //! has the lease under the number of its pass, and what is asked under an earlier number is over.
 
+mod counted;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,8 +14,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use self::counted::Counted;
 use super::clock;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Record};
+use crate::telemetry::Released;
 
 /// tokio's timers round up to whole milliseconds; `lost()` is armed this much early so that it never fires late.
 const TIMER_GRANULARITY: Duration = Duration::from_millis(1);
@@ -149,6 +153,8 @@ struct State {
     window: Window,
     /// How often it was passed on.
     pass: u32,
+    /// While a guard has it that was granted it.
+    counted: Option<Counted>,
 }
 
 impl Held {
@@ -193,7 +199,7 @@ impl Held {
             since: Instant::now(),
             remains: OnceLock::new(),
             renewing: AtomicBool::new(false),
-            state: Mutex::new(State { phase, window, pass: 0 }),
+            state: Mutex::new(State { phase, window, pass: 0, counted: None }),
             changed: Notify::new(),
         }
     }
@@ -349,6 +355,7 @@ impl Held {
         state.pass += 1;
         self.scope.store(to_scope, Ordering::Release);
         let (left, number) = (state.remaining(), state.pass);
+        state.counted = None;
         drop(state);
         // Whoever looks at it under the old number learns that it is over.
         self.changed.notify_waiters();
@@ -396,8 +403,10 @@ impl Held {
 
     fn end_locked(&self, mut state: MutexGuard<'_, State>, loss: Loss) {
         state.phase = Phase::Ended(loss);
+        let noted = if loss == Loss::Released { None } else { state.note_loss() };
         drop(state);
         self.changed.notify_waiters();
+        self.tell_loss(noted, loss);
     }
 
     /// Marks the lease as on its way out, and says what the engine must be told. Whoever no longer has it, because it was
@@ -410,6 +419,12 @@ impl Held {
         if self.degraded {
             return self.begin_degraded_release(state);
         }
+        // Otherwise the engine's answer says how it ended.
+        let ended = match state.phase {
+            Phase::Ended(Loss::TakenOver) => state.counted.take().zip(Some(Released::TakenOver)),
+            Phase::Ended(Loss::Revoked) => state.counted.take().zip(Some(Released::Revoked)),
+            _ => None,
+        };
         let telling = match state.phase {
             // By our count it has expired, but our count is careful, and the engine's clock may be slow.
             Phase::Held | Phase::Ended(Loss::Expired) => Telling::Release,
@@ -420,11 +435,18 @@ impl Held {
             {
                 Telling::TakeBack
             }
-            Phase::Releasing | Phase::Ended(_) => return Telling::Nothing,
+            Phase::Releasing | Phase::Ended(_) => Telling::Nothing,
         };
-        state.phase = Phase::Releasing;
+        if telling != Telling::Nothing {
+            state.phase = Phase::Releasing;
+        }
         drop(state);
-        self.changed.notify_waiters();
+        if telling != Telling::Nothing {
+            self.changed.notify_waiters();
+        }
+        if let Some((counted, outcome)) = ended {
+            self.tell_end(&counted.meter, outcome);
+        }
         telling
     }
 

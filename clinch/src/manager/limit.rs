@@ -98,8 +98,16 @@ impl Limit {
     /// # Cancel safety
     /// Safe, as [`LockManager::try_lock`].
     pub async fn attempt(&self, options: impl Into<LockOptions>) -> Result<Outcome, Error> {
-        let core = &self.manager.core;
-        let plan = Plan::permit(self, options.into(), core.max_ttl, core.store.capabilities())?;
+        self.attempt_by(None, options.into()).await
+    }
+
+    /// The same for the guard of this name.
+    pub(crate) async fn attempt_by(
+        &self,
+        guard: Option<&str>,
+        options: LockOptions,
+    ) -> Result<Outcome, Error> {
+        let plan = Plan::permit(self, options, self.manager.core.conditions(guard))?;
         self.manager.carry_out(plan).await
     }
 

@@ -12,6 +12,7 @@ mod breaker;
 mod builder;
 mod carry_out;
 mod clock;
+mod complaints;
 mod core;
 mod diagnose;
 mod due;
@@ -29,6 +30,7 @@ mod release;
 mod renew;
 mod schedule;
 mod scope;
+mod seen;
 mod several;
 mod single_flight;
 mod sources;
@@ -55,6 +57,8 @@ use crate::key::Key;
 use crate::lease::Claim;
 use crate::lease::{ClaimKey, Holder};
 use crate::store::{Capabilities, Cursor, Page, Revocation};
+#[cfg(feature = "submit")]
+use crate::telemetry::Meter;
 
 pub use self::builder::Builder;
 pub use self::guard::{Lease, LockGuard};
@@ -63,6 +67,8 @@ pub use self::held::Loss;
 #[cfg(feature = "submit")]
 pub(crate) use self::held::{Remains, Stay};
 pub use self::limit::Limit;
+#[cfg(feature = "submit")]
+pub(crate) use self::options::check_name;
 pub use self::options::{LockOptions, Strategy};
 pub use self::outcome::Outcome;
 pub use self::scope::Scope;
@@ -186,7 +192,18 @@ impl LockManager {
         key: impl IntoKey,
         options: impl Into<LockOptions>,
     ) -> Result<Outcome, Error> {
-        self.carry_out(self.plan(vec![key.into_key()?], options.into())?).await
+        self.carry_out(self.plan(vec![key.into_key()?], options.into(), None)?).await
+    }
+
+    /// The same for the guard of this name.
+    #[cfg(feature = "submit")]
+    pub(crate) async fn attempt_by(
+        &self,
+        guard: &str,
+        key: Key,
+        options: LockOptions,
+    ) -> Result<Outcome, Error> {
+        self.carry_out(self.plan(vec![key], options, Some(guard))?).await
     }
 
     /// Takes the lock, waiting at most the options' `wait` for it.
@@ -242,25 +259,41 @@ impl LockManager {
 
     /// Takes the place in a duplicate window, or says in full why not.
     #[cfg(feature = "submit")]
-    pub(crate) async fn attempt_duplicate(&self, key: Key, options: LockOptions) -> Result<Outcome, Error> {
-        self.attempt_recorded(Claim::duplicate, key, options).await
+    pub(crate) async fn attempt_duplicate(
+        &self,
+        guard: &str,
+        key: Key,
+        options: LockOptions,
+    ) -> Result<Outcome, Error> {
+        self.attempt_recorded(Claim::duplicate, guard, key, options).await
     }
 
     /// Takes an idempotency key, or says in full why not.
     #[cfg(feature = "http")]
-    pub(crate) async fn attempt_idempotent(&self, key: Key, options: LockOptions) -> Result<Outcome, Error> {
-        self.attempt_recorded(Claim::idempotent, key, options).await
+    pub(crate) async fn attempt_idempotent(
+        &self,
+        guard: &str,
+        key: Key,
+        options: LockOptions,
+    ) -> Result<Outcome, Error> {
+        self.attempt_recorded(Claim::idempotent, guard, key, options).await
     }
 
     #[cfg(feature = "submit")]
     async fn attempt_recorded(
         &self,
         claim: fn(Key, Duration) -> Claim,
+        guard: &str,
         key: Key,
         options: LockOptions,
     ) -> Result<Outcome, Error> {
-        let can = self.core.store.capabilities();
-        self.carry_out(Plan::recorded(claim, key, options, self.core.max_ttl, can)?).await
+        self.carry_out(Plan::recorded(claim, key, options, self.core.conditions(Some(guard)))?).await
+    }
+
+    /// The meter of the guards of this name.
+    #[cfg(feature = "submit")]
+    pub(crate) fn meter(&self, guard: &str) -> Meter {
+        self.core.telemetry.meter(guard)
     }
 
     /// A limit of `n` holders at a time, across all processes that use the same name; see [`Limit`].

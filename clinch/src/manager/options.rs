@@ -1,5 +1,6 @@
 //! How a lock is wanted.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ pub struct LockOptions {
     pub(super) retry_interval: Duration,
     pub(super) renewal: Option<Renewal>,
     pub(super) label: Option<String>,
+    pub(super) name: Option<Cow<'static, str>>,
     pub(super) shared: bool,
     pub(super) fenced: bool,
     /// For how long its turn in the engine's queue is kept for it.
@@ -116,6 +118,8 @@ impl LockOptions {
     pub const MAX_WAIT: Duration = Duration::from_secs(366 * 86_400);
     /// The longest label: 64 bytes.
     pub const MAX_LABEL_BYTES: usize = 64;
+    /// The longest name: 64 bytes.
+    pub const MAX_NAME_BYTES: usize = 64;
     /// For how long a [fair](Self::fair) lock is kept for whose turn it is: 1 s.
     pub const CONFIRM: Duration = Duration::from_secs(1);
 
@@ -130,6 +134,7 @@ impl LockOptions {
             retry_interval: Duration::from_millis(50),
             renewal: None,
             label: None,
+            name: None,
             shared: false,
             fenced: false,
             fair: None,
@@ -334,6 +339,15 @@ impl LockOptions {
         self
     }
 
+    /// How this lock is called in metrics and logs, along with all others of the name; 1 to 64 bytes, no control characters.
+    /// Unless set, it is what it is: `lock`, `limit`, or `several` for several keys.
+    ///
+    /// Let it be one of a few words that stand in the program: never a key, a user or anything else that has ever new values.
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
     /// Checks everything that can be wrong, and cuts the TTL to whole milliseconds.
     pub(crate) fn checked(mut self, max_ttl: Duration) -> Result<Self, Error> {
         self.ttl = checked_ttl("ttl", self.ttl, max_ttl)?;
@@ -360,6 +374,7 @@ impl LockOptions {
                 format!("accepted is at most {} bytes without control characters", Self::MAX_LABEL_BYTES);
             return Err(Error::option("label", &format!("{label:?}"), accepted));
         }
+        check_name(self.name.as_deref())?;
         self.check_kind()?;
         Ok(self)
     }
@@ -388,6 +403,21 @@ impl LockOptions {
     /// The time from one renewal to the next, and for how long, if the lease is renewed.
     pub(super) fn renewal_interval(&self) -> Option<(Duration, Duration)> {
         self.renewal.map(|renewal| (renewal.every.unwrap_or(self.shortest_ttl() / 3), renewal.up_to))
+    }
+}
+
+/// Checks the name of a guard.
+pub(crate) fn check_name(name: Option<&str>) -> Result<(), Error> {
+    match name {
+        Some(name)
+            if !(1..=LockOptions::MAX_NAME_BYTES).contains(&name.len())
+                || name.contains(char::is_control) =>
+        {
+            let accepted =
+                format!("accepted is 1 to {} bytes without control characters", LockOptions::MAX_NAME_BYTES);
+            Err(Error::option("name", &format!("{name:?}"), accepted))
+        }
+        _ => Ok(()),
     }
 }
 

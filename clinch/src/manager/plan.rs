@@ -7,13 +7,25 @@ use tokio::time::Instant;
 use super::limit::Limit;
 use super::line::Shape;
 use super::options::LockOptions;
+use super::seen::Seen;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Attempt, AttemptError, Claim, Fence, MAX_CLAIMS, Mode, Patience};
 use crate::store::Capabilities;
+use crate::telemetry::Telemetry;
 
 /// The least time for which a waiting writer is remembered after it asked.
 const REMEMBERED: Duration = Duration::from_secs(1);
+
+/// What holds for a wish besides its options.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Conditions<'a> {
+    pub(super) max_ttl: Duration,
+    pub(super) can: Capabilities,
+    pub(super) telemetry: &'a Telemetry,
+    /// The name of the guard that wants it, where its options do not have one.
+    pub(super) guard: Option<&'a str>,
+}
 
 /// A wish, checked.
 #[derive(Debug)]
@@ -26,6 +38,7 @@ pub(super) struct Plan {
     pub(super) deadline: Instant,
     /// The scope it is in; 0: none.
     pub(super) scope: u64,
+    pub(super) seen: Seen,
 }
 
 impl Plan {
@@ -33,10 +46,9 @@ impl Plan {
     pub(super) fn lock(
         keys: Vec<Key>,
         options: LockOptions,
-        max_ttl: Duration,
-        can: Capabilities,
+        conditions: Conditions<'_>,
     ) -> Result<Self, Error> {
-        let options = options.checked(max_ttl)?;
+        let options = options.checked(conditions.max_ttl)?;
         if keys.is_empty() {
             return Err(Error::option("keys", &0, "accepted is at least one"));
         }
@@ -51,17 +63,16 @@ impl Plan {
         claims.extend(
             options.limits.iter().map(|limited| Claim::permit(limited.key.clone(), limited.of, limited.ttl)),
         );
-        Self::new(claims, options, can)
+        Self::new(claims, options, conditions)
     }
 
     /// A permit.
     pub(super) fn permit(
         limit: &Limit,
         options: LockOptions,
-        max_ttl: Duration,
-        can: Capabilities,
+        conditions: Conditions<'_>,
     ) -> Result<Self, Error> {
-        let options = options.checked(max_ttl)?;
+        let options = options.checked(conditions.max_ttl)?;
         for (field, asked) in [
             ("shared", options.shared),
             ("fenced", options.fenced),
@@ -73,7 +84,7 @@ impl Plan {
             }
         }
         let claims = vec![Claim::permit(limit.key().clone(), limit.of(), options.ttl)];
-        Self::new(claims, options, can)
+        Self::new(claims, options, conditions)
     }
 
     /// The only place in a space whose leases can be finished with a record.
@@ -82,11 +93,10 @@ impl Plan {
         claim: fn(Key, Duration) -> Claim,
         key: Key,
         options: LockOptions,
-        max_ttl: Duration,
-        can: Capabilities,
+        conditions: Conditions<'_>,
     ) -> Result<Self, Error> {
-        let options = options.checked(max_ttl)?;
-        if !can.records {
+        let options = options.checked(conditions.max_ttl)?;
+        if !conditions.can.records {
             return Err(Error::option(
                 "store",
                 &"this engine",
@@ -94,10 +104,11 @@ impl Plan {
             ));
         }
         let claims = vec![claim(key, options.ttl)];
-        Self::new(claims, options, can)
+        Self::new(claims, options, conditions)
     }
 
-    fn new(claims: Vec<Claim>, options: LockOptions, can: Capabilities) -> Result<Self, Error> {
+    fn new(claims: Vec<Claim>, options: LockOptions, conditions: Conditions<'_>) -> Result<Self, Error> {
+        let Conditions { can, telemetry, guard, .. } = conditions;
         Attempt::check(&claims).map_err(|error| match error {
             AttemptError::NoClaim => Error::option("keys", &0, "accepted is at least one"),
             AttemptError::TooMany { claims } => {
@@ -148,8 +159,10 @@ impl Plan {
             fenced: options.fenced,
             takes_passes: options.local_pass,
         };
-        let deadline = Instant::now() + options.wait;
-        Ok(Self { claims, options, shape, deadline, scope: 0 })
+        let began = Instant::now();
+        let seen = Seen::new(telemetry, options.name.as_deref().or(guard), &claims, began);
+        let deadline = began + options.wait;
+        Ok(Self { claims, options, shape, deadline, scope: 0, seen })
     }
 
     pub(super) const fn is_try(&self) -> bool {

@@ -13,6 +13,7 @@ use super::due::DueQueue;
 use super::held::Held;
 use super::tally::Tally;
 use crate::store::{Effect, Release, StoreError, StoreFuture};
+use crate::telemetry::Released;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause while nothing was answered: others wait for this.
@@ -34,20 +35,27 @@ pub(super) struct Releasing {
     held: Arc<Held>,
     pause: Duration,
     answered: bool,
+    /// An earlier call may have given it back without our knowing.
+    doubtful: bool,
 }
 
 impl Releases {
     /// To be given back as soon as possible.
     pub(super) fn push(&self, held: Arc<Held>) {
+        self.push_again(held, false);
+    }
+
+    /// The same, where an earlier call may have done so already.
+    fn push_again(&self, held: Arc<Held>, doubtful: bool) {
         self.unanswered.add();
-        let releasing = Releasing { held, pause: FIRST_PAUSE, answered: false };
+        let releasing = Releasing { held, pause: FIRST_PAUSE, answered: false, doubtful };
         self.queue.put(Instant::now(), releasing, |_| {});
     }
 
     /// Already answered once, but not conclusively.
     fn push_echo(&self, held: Arc<Held>) {
         self.echoes.add();
-        let releasing = Releasing { held, pause: FIRST_PAUSE, answered: true };
+        let releasing = Releasing { held, pause: FIRST_PAUSE, answered: true, doubtful: true };
         self.queue.put(Instant::now() + FIRST_PAUSE, releasing, |_| {});
     }
 
@@ -60,12 +68,18 @@ impl Core {
     /// Gives the lease back now. What fails, or is not conclusive, goes on in the background; so does all of it if the
     /// future is dropped.
     pub(super) async fn release(&self, held: &Arc<Held>) -> Result<Release, StoreError> {
-        let mut later = Later { releases: &self.releases, held: Some(held) };
+        // Until it is known better, a call that is dropped may have been carried out.
+        let mut later = Later { releases: &self.releases, held: Some(held), doubtful: true };
         let call = self.breaker.calling();
-        let answer = self.once_more(|| self.tell(held)).await;
+        let completes = held.remains().is_some();
+        let (answer, doubtful) = self.once_more_or_doubtful(|| self.tell(held)).await;
         self.breaker.heard(call, &answer);
-        let answer = answer?;
+        let answer = answer.inspect_err(|error| {
+            later.doubtful = doubtful;
+            self.complain("release", held.on(), error);
+        })?;
         later.held = None;
+        held.tenure_ended(ended(held, answer, completes, doubtful));
         self.given_back(held, answer.woken);
         if !answer.conclusive {
             self.releases.push_echo(held.clone());
@@ -84,11 +98,13 @@ impl Core {
     /// Makes one call to give back a lease from the queue, and puts it back into the queue if that was not the last.
     pub(super) async fn release_from_queue(&self, mut releasing: Releasing) {
         if releasing.held.stays() {
+            releasing.held.tenure_ended(Released::Kept);
             return self.no_more(&releasing);
         }
         let unfinished = Unfinished { core: self, releasing: Some(&mut releasing) };
         let call = self.breaker.calling();
         let held = unfinished.held();
+        let completes = held.remains().is_some();
         // What was answered once has left what it leaves; after that it is only taken back.
         let answer = if unfinished.is_answered() {
             self.store.release(held.attempt()).await
@@ -101,7 +117,7 @@ impl Core {
         let last = match answer {
             Ok(release) => {
                 if !releasing.answered {
-                    tracing::debug!(key = %held.on(), held = release.held, "released in the background");
+                    held.tenure_ended(ended(&held, release, completes, releasing.doubtful));
                     self.given_back(&held, release.woken);
                 }
                 if !releasing.answered && !release.conclusive {
@@ -113,7 +129,8 @@ impl Core {
                 release.conclusive
             }
             Err(error) => {
-                tracing::warn!(key = %held.on(), %error, "a release in the background failed");
+                self.complain("release", held.on(), &error);
+                releasing.doubtful |= error.effect() == Effect::Unknown;
                 !error.is_retryable() && error.effect() == Effect::NotApplied
             }
         };
@@ -140,6 +157,8 @@ impl Core {
     }
 
     fn no_more(&self, releasing: &Releasing) {
+        // Unless it was answered before.
+        releasing.held.tenure_ended(Released::Engine);
         self.given_back(&releasing.held, None);
         self.releases.tally(releasing.answered).remove();
     }
@@ -147,6 +166,19 @@ impl Core {
     fn given_back(&self, held: &Arc<Held>, woken: Option<usize>) {
         held.finish_release();
         self.lines.ended(held, woken);
+    }
+}
+
+/// How the release of a lease ended, by its answer.
+fn ended(held: &Held, answer: Release, completes: bool, doubtful: bool) -> Released {
+    match answer.held {
+        true if completes => Released::Completed,
+        true => Released::GivenBack,
+        // The answer to the call that gave it back may have been lost.
+        false if doubtful => Released::Unknown,
+        // By now: it may have run out on the way.
+        false if held.has_run_out() => Released::Expired,
+        false => Released::TakenOver,
     }
 }
 
@@ -178,7 +210,7 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(releasing) = self.releasing.take() {
-            let again = Releasing { held: releasing.held.clone(), ..*releasing };
+            let again = Releasing { held: releasing.held.clone(), doubtful: true, ..*releasing };
             self.core.later(again);
         }
     }
@@ -188,12 +220,13 @@ impl Drop for Unfinished<'_> {
 struct Later<'a> {
     releases: &'a Releases,
     held: Option<&'a Arc<Held>>,
+    doubtful: bool,
 }
 
 impl Drop for Later<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held {
-            self.releases.push(held.clone());
+            self.releases.push_again(held.clone(), self.doubtful);
         }
     }
 }

@@ -10,6 +10,7 @@ use super::due::{DueQueue, Ticket};
 use super::held::{Held, Loss};
 use super::tally::Tally;
 use crate::store::{ErrorKind, Renewal, StoreError};
+use crate::telemetry;
 
 /// The shortest pause after a renewal that failed.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -198,7 +199,8 @@ impl Core {
                 Ok(answers) => answers,
                 Err(_) => {
                     let error = self.no_answer_to(call);
-                    tracing::warn!(leases = leases.len(), %error, "renewals failed");
+                    self.complain("renew_each", &format_args!("{} leases", leases.len()), &error);
+                    jobs.iter().for_each(|job| job.held.renewal_ended(telemetry::Renewed::Failed));
                     // One slow key or node delays no other.
                     jobs.iter_mut()
                         .filter_map(|job| job.renewed.as_mut())
@@ -227,6 +229,11 @@ impl Core {
                 let Some(mut renewed) = job.renewed.take() else { return };
                 renewed.alone = false;
                 let extended = held.extend(self.window(held.attempt(), sent_at, boot_at));
+                held.renewal_ended(if extended {
+                    telemetry::Renewed::Extended
+                } else {
+                    telemetry::Renewed::Late
+                });
                 match renewed.then {
                     Then::Again { every, .. } if extended => self.renewals.put(renewed, sent_at + every),
                     Then::PassOn(number) => {
@@ -237,7 +244,7 @@ impl Core {
                 }
             }
             Ok(Renewal::Lost) => {
-                tracing::warn!(key = %held.on(), "lease lost: the engine no longer has it under this token");
+                held.renewal_ended(telemetry::Renewed::Lost);
                 held.end(Loss::TakenOver);
                 self.lines.ended(held, None);
                 if let Some(Renewed { then: Then::PassOn(number), .. }) = job.renewed.take() {
@@ -246,7 +253,8 @@ impl Core {
             }
             // The old deadline counts; there is time for some more tries until then.
             Err(error) => {
-                tracing::warn!(key = %held.on(), %error, "a renewal failed");
+                held.renewal_ended(telemetry::Renewed::Failed);
+                self.complain("renew", held.on(), &error);
                 if let Some(renewed) = &mut job.renewed {
                     renewed.alone = error.kind() == ErrorKind::Timeout;
                 }

@@ -24,6 +24,10 @@ pub(super) struct Schedule {
     /// The end that was asked for last, so that a holder who stays past it is not asked for again and again.
     asked_end: Option<(Token, Instant)>,
     holder: Option<Token>,
+    /// When the holder's lease was to end, by the last denial.
+    ends: Option<Instant>,
+    /// The last call was made because a poll was due, and for no other reason, while a push was to be expected.
+    polled: bool,
 }
 
 impl Schedule {
@@ -66,10 +70,20 @@ impl Schedule {
 
     /// The call is being sent.
     pub(super) fn asking(&mut self) {
+        let now = Instant::now();
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let pushed = self.wakeups.is_some() && !self.woken;
+        // A holder whose time was not over and that is gone all the same has given it back.
+        self.polled = pushed && due(self.next_poll) && self.ends.is_some_and(|end| now < end);
         self.woken = false;
         if let Some(end) = self.holder_end.take_if(|end| *end <= Instant::now()) {
             self.asked_end = self.holder.clone().map(|holder| (holder, end));
         }
+    }
+
+    /// The call was granted: whether a poll found what a push should have told.
+    pub(super) const fn has_missed_wakeup(&self) -> bool {
+        self.polled
     }
 
     /// The call was denied; the next poll comes after `pause`.
@@ -80,6 +94,7 @@ impl Schedule {
         // One millisecond more, because engines round the time left down.
         let end =
             denial.retry_after.and_then(|left| Instant::now().checked_add(left + Duration::from_millis(1)));
+        self.ends = end;
         self.holder_end = end.filter(|end| match (&self.asked_end, &self.holder) {
             (Some((asked, at)), Some(holder)) if asked == holder => *end > *at + SAME_END,
             _ => true,

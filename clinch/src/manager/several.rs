@@ -74,7 +74,7 @@ impl LockManager {
         options: impl Into<LockOptions>,
     ) -> Result<Outcome, Error> {
         let keys: Result<Vec<_>, _> = keys.into_iter().map(IntoKey::into_key).collect();
-        self.carry_out(self.plan(keys?, options.into())?).await
+        self.carry_out(self.plan(keys?, options.into(), None)?).await
     }
 
     /// Tries the locks on many keys that have nothing to do with each other, each with its own options and its own outcome,
@@ -119,7 +119,7 @@ impl LockManager {
                     return Err(Error::option(field, &value, accepted));
                 }
             }
-            let plan = self.plan(vec![key.into_key()?], options)?;
+            let plan = self.plan(vec![key.into_key()?], options, None)?;
             if plans.iter().any(|earlier| earlier.claims[0].on() == plan.claims[0].on()) {
                 return Err(Error::option(
                     "group",
@@ -139,14 +139,17 @@ impl LockManager {
                 plan.scope = scope.id();
             }
         }
+        let attempting: Vec<_> = plans.iter().map(|plan| plan.seen.attempting(&plan.claims)).collect();
         let replies = self.core.acquire_each(&plans).await;
         let mut outcomes = Vec::with_capacity(plans.len());
-        for (plan, reply) in plans.iter().zip(replies) {
+        for ((plan, attempting), reply) in plans.iter().zip(attempting).zip(replies) {
             let reply = match reply {
                 Reply::Failed(error, doubtful) => self.core.after_failure(plan, error, doubtful).await,
                 reply => reply,
             };
-            outcomes.push(self.outcome(plan, reply, scope.as_ref())?);
+            let outcome = self.outcome(plan, reply, scope.as_ref());
+            attempting.ended(&outcome);
+            outcomes.push(outcome?);
         }
         Ok(outcomes)
     }

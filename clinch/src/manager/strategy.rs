@@ -51,7 +51,7 @@ impl Core {
             Strategy::RetryOnce if plan.is_try() && error.is_retryable() => {
                 // Out of the way before it is asked again.
                 drop(doubtful);
-                tracing::warn!(key = %plan.key(), %error, "engine failure; trying once more");
+                self.complain("acquire", plan.claims[0].on(), &error);
                 sleep(self.sources.jittered(RETRY_PAUSE)).await;
                 // Rare: not part of everybody's future.
                 Box::pin(self.acquire(plan)).await
@@ -74,7 +74,7 @@ impl Core {
         let held = Arc::new(Held::degraded(attempt, until, plan.scope));
         match self.lines.hold(&held) {
             Ok(()) => {
-                tracing::warn!(key = %plan.key(), %error, "engine failure; going on unprotected");
+                self.unprotected(plan.claims[0].on(), error);
                 Reply::Granted(Tenure::new(held, 0, self.clone(), false))
             }
             Err((claim, other)) => {

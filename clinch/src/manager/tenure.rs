@@ -7,6 +7,7 @@ use super::core::Core;
 use super::held::{Held, Remains, Telling};
 use super::line::Handed;
 use crate::store::{Release, StoreError};
+use crate::telemetry::{Hold, Meter, Released};
 
 /// A lease under the number of its pass. Dropped, it is given up in the background: no I/O, no spawn, no panic.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(super) struct Tenure {
     /// Whether the lease may go to the next in line when this one is done.
     passes: bool,
     over: bool,
+    /// The guard that has it, as far as it is measured.
+    guard: Option<(Meter, Hold)>,
 }
 
 /// How a tenure ended.
@@ -30,7 +33,7 @@ enum End {
 
 impl Tenure {
     pub(super) const fn new(held: Arc<Held>, pass: u32, core: Arc<Core>, passes: bool) -> Self {
-        Self { held, pass, core, passes, over: false }
+        Self { held, pass, core, passes, over: false, guard: None }
     }
 
     pub(super) const fn held(&self) -> &Arc<Held> {
@@ -45,21 +48,41 @@ impl Tenure {
         &self.core
     }
 
+    /// A guard has the lease from now on.
+    pub(super) fn begin(&mut self, meter: &Meter, renews: bool) {
+        self.held.begin_tenure(meter, renews);
+        self.guard = Some((meter.clone(), meter.hold()));
+    }
+
     /// Ends it as far as this process is concerned.
     fn end(&mut self) -> End {
         if std::mem::replace(&mut self.over, true) {
             return End::Tell(Telling::Nothing);
         }
         let core = &self.core;
+        let guard = self.guard.take().map(|(meter, hold)| {
+            let left = self.held.remaining_for(self.pass);
+            hold.ends(left, self.held.attempt().ttl());
+            if left.is_zero() {
+                self.held.note_expiry();
+            }
+            meter
+        });
+        let passed = || {
+            if let Some(meter) = &guard {
+                self.held.tell_end(meter, Released::Passed);
+            }
+            End::Passed
+        };
         if self.passes && !core.closing.is_closed() {
             match core.lines.hand_over(&self.held, self.pass) {
                 Handed::Over => {
                     core.renewals.once(&self.held);
-                    return End::Passed;
+                    return passed();
                 }
                 Handed::AfterRenewal(number) => {
                     core.renewals.to_pass_on(&self.held, number);
-                    return End::Passed;
+                    return passed();
                 }
                 Handed::Back => {}
             }
@@ -92,9 +115,6 @@ impl Tenure {
             End::Tell(Telling::Release) => {}
         }
         let Release { held, .. } = self.core.release(&self.held).await?;
-        if !held && !self.held.is_degraded() {
-            tracing::warn!(key = %self.held.on(), "a release came too late: the lease had expired or was taken over");
-        }
         Ok(held)
     }
 }

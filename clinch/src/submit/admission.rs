@@ -7,6 +7,7 @@ use super::guards::Guards;
 use super::policy::ReleaseWhen;
 use crate::lease::Record;
 use crate::manager::{Lease, LockGuard, Remains, Stay};
+use crate::telemetry::Visit;
 
 /// Somebody was let in by a guard. Say with [`finish`](Self::finish) how it went; dropped, it counts as a failure.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub struct Admission {
     ending: Ending,
     /// None where nobody was asked.
     guards: Option<Guards>,
+    /// None where the guard is not enabled.
+    visit: Option<Visit>,
 }
 
 /// What becomes of the lease at the end.
@@ -34,13 +37,20 @@ impl Ending {
 }
 
 impl Admission {
-    pub(crate) const fn new(guard: LockGuard, ending: Ending, guards: Guards) -> Self {
-        Self { guard: Some(guard), ending, guards: Some(guards) }
+    pub(crate) fn new(guard: LockGuard, ending: Ending, guards: Guards, mut visit: Visit) -> Self {
+        visit.admitted();
+        Self { guard: Some(guard), ending, guards: Some(guards), visit: Some(visit) }
     }
 
-    /// Let in without a lease: by a guard that is not enabled, or only looks on.
+    /// Let in without a lease, by a guard that is not enabled.
     pub(crate) const fn unguarded() -> Self {
-        Self { guard: None, ending: Ending::RELEASE, guards: None }
+        Self { guard: None, ending: Ending::RELEASE, guards: None, visit: None }
+    }
+
+    /// Let in without a lease, by a guard that only looks on.
+    pub(crate) fn looking_on(mut visit: Visit) -> Self {
+        visit.admitted();
+        Self { guard: None, ending: Ending::RELEASE, guards: None, visit: Some(visit) }
     }
 
     /// A look at the lease: its fence, whether it is degraded, when it is lost. None if the guard is not enabled, or is in
@@ -70,16 +80,26 @@ impl Admission {
     ///
     /// # Cancel safety
     /// Safe: if the future is dropped, it goes on in the background.
-    pub async fn finish(mut self, success: bool) {
+    pub async fn finish(self, success: bool) {
         let remains = self.remains(success);
+        self.leave(remains).await;
+    }
+
+    /// Ends it, and leaves this behind.
+    pub(crate) async fn leave(mut self, remains: Option<Remains>) {
+        let Some(visit) = &mut self.visit else { return };
+        visit.done();
         if let (Some(guard), Some(guards)) = (self.guard.take(), self.guards.take()) {
-            guards.end(guard, remains).await;
+            guards.end(guard, remains, visit).await;
         }
     }
 
     /// As [`finish`](Self::finish), in the background.
     pub(crate) fn finish_later(mut self, success: bool) {
         let remains = self.remains(success);
+        if let Some(visit) = &mut self.visit {
+            visit.done();
+        }
         if let Some(guard) = self.guard.take() {
             guard.finish_later(remains);
         }
@@ -88,11 +108,6 @@ impl Admission {
     /// Ends it as a failure, in the background.
     pub(crate) fn fail(mut self) {
         self.ending.kept_on_drop = false;
-    }
-
-    /// The guard itself, whose end is then the caller's business.
-    pub(crate) fn into_guard(mut self) -> Option<LockGuard> {
-        self.guard.take()
     }
 }
 
@@ -112,7 +127,7 @@ impl Drop for Admission {
 
 impl Guards {
     /// Ends a lease, within the limit that the settings have for it.
-    pub(crate) async fn end(&self, guard: LockGuard, remains: Option<Remains>) {
+    async fn end(&self, guard: LockGuard, remains: Option<Remains>, visit: &Visit) {
         if !guard.is_valid() {
             // Nothing is protected any more: what may be left of it goes back in the background.
             return guard.finish_later(remains);
@@ -120,11 +135,11 @@ impl Guards {
         match tokio::time::timeout(self.settings().release_within, guard.finish(remains)).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                self.counts().count(Event::LateRelease);
+                self.count(Event::LateRelease, visit.meter());
                 tracing::warn!(%error, "the work is done, but its lease could not be given back at once");
             }
             Err(_) => {
-                self.counts().count(Event::LateRelease);
+                self.count(Event::LateRelease, visit.meter());
                 tracing::warn!("the work is done, but the engine did not answer its release in time");
             }
         }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::telemetry::Meter;
+
 /// What became of those who came to the guards of a service since it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -47,8 +49,22 @@ pub(crate) enum Event {
 pub(crate) struct Counts([AtomicU64; 10]);
 
 impl Counts {
-    pub(crate) fn count(&self, event: Event) {
+    /// Counts it here, and by the meter of its guard. What became of attempts is counted by the meter where it happens, in the
+    /// manager.
+    pub(crate) fn count(&self, event: Event, meter: &Meter) {
         self.0[event as usize].fetch_add(1, Ordering::Relaxed);
+        match event {
+            Event::Request => meter.request(),
+            Event::Duplicate => meter.duplicate(),
+            Event::Shadowed => meter.shadowed(),
+            Event::Replayed => meter.replayed(),
+            Event::LateRelease => meter.late_release(),
+            Event::Admitted
+            | Event::DeniedByLock
+            | Event::DeniedByLimit
+            | Event::EngineFailure
+            | Event::Unprotected => {}
+        }
     }
 
     pub(crate) fn snapshot(&self) -> GuardCounts {

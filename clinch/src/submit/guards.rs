@@ -14,7 +14,8 @@ use super::settings::Settings;
 use super::submission::Submission;
 use crate::error::{Denied, DeniedBy, Error};
 use crate::key::IntoKey;
-use crate::manager::{Lease, LockManager, LockOptions, Outcome, Strategy};
+use crate::manager::{Lease, LockManager, LockOptions, Outcome, Strategy, check_name};
+use crate::telemetry::{Meter, Stopwatch, Visit};
 
 /// How many different intervals are remembered as already complained about.
 const MOST_CLAMPS: usize = 256;
@@ -160,8 +161,8 @@ impl Guards {
         &self.0.hasher
     }
 
-    pub(crate) fn counts(&self) -> &Counts {
-        &self.0.counts
+    pub(crate) fn count(&self, event: Event, meter: &Meter) {
+        self.0.counts.count(event, meter);
     }
 
     /// Makes these the guards of attributes on functions that run outside of [`enter`](Self::enter), in the whole process.
@@ -197,9 +198,25 @@ impl Guards {
         policy: &DuplicatePolicy,
         submission: &Submission,
     ) -> Result<Admission, Error> {
-        if !self.works(policy.enabled) {
+        let admitted = self.enter_duplicate(policy, submission, Stopwatch::start()).await;
+        if let Err(error) = &admitted {
+            log_duplicate(error, None);
+        }
+        admitted
+    }
+
+    /// The same for somebody who came then; whoever calls it logs a refusal.
+    pub(crate) async fn enter_duplicate(
+        &self,
+        policy: &DuplicatePolicy,
+        submission: &Submission,
+        since: Stopwatch,
+    ) -> Result<Admission, Error> {
+        if !self.is_on(policy.enabled) {
             return Ok(Admission::unguarded());
         }
+        let guard = policy.guard(submission);
+        let visit = self.come(guard, since);
         policy.check()?;
         let key = submission.key(policy, &self.0.hasher, self.0.settings.limits)?;
         let interval = self.clamp(policy.interval);
@@ -213,7 +230,7 @@ impl Guards {
             min_hold: policy.min_hold.min(interval),
             kept_on_drop: policy.disconnect == Disconnect::Hold,
         };
-        let outcome = self.0.locks.attempt_duplicate(key, options).await?;
+        let outcome = self.0.locks.attempt_duplicate(guard, key, options).await?;
         let refused = |denied: Denied| match denied.cause {
             DeniedBy::Lock | DeniedBy::Done => Error::DuplicateSubmit {
                 message: policy.message.clone(),
@@ -223,7 +240,7 @@ impl Guards {
             },
             _ => Error::denied(denied),
         };
-        self.admit(outcome, ending, policy.shadow, refused)
+        self.admit(outcome, ending, policy.shadow, visit, refused)
     }
 
     /// Takes the lock that the policy describes, on this key.
@@ -234,12 +251,14 @@ impl Guards {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
     pub async fn lock(&self, policy: &LockPolicy, key: impl IntoKey) -> Result<Admission, Error> {
-        if !self.works(policy.enabled) {
+        if !self.is_on(policy.enabled) {
             return Ok(Admission::unguarded());
         }
+        let visit = self.come(policy.guard(), Stopwatch::start());
+        check_name(policy.name.as_deref())?;
         let options = policy.options(self.0.settings.strategy);
-        let outcome = self.0.locks.attempt(key, options).await?;
-        self.admit(outcome, Self::released(policy.disconnect), policy.shadow, Error::denied)
+        let outcome = self.0.locks.attempt_by(policy.guard(), key.into_key()?, options).await?;
+        self.admit(outcome, Self::released(policy.disconnect), policy.shadow, visit, Error::denied)
     }
 
     /// Takes a permit of the limit that the policy describes, under this name.
@@ -250,12 +269,15 @@ impl Guards {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
     pub async fn limit(&self, policy: &LimitPolicy, key: impl IntoKey) -> Result<Admission, Error> {
-        if !self.works(policy.enabled) {
+        if !self.is_on(policy.enabled) {
             return Ok(Admission::unguarded());
         }
+        let visit = self.come(policy.guard(), Stopwatch::start());
+        check_name(policy.name.as_deref())?;
         let options = policy.options(self.0.settings.strategy);
-        let outcome = self.0.locks.limit(key, policy.limit)?.attempt(options).await?;
-        self.admit(outcome, Self::released(policy.disconnect), policy.shadow, Error::denied)
+        let limit = self.0.locks.limit(key, policy.limit)?;
+        let outcome = limit.attempt_by(Some(policy.guard()), options).await?;
+        self.admit(outcome, Self::released(policy.disconnect), policy.shadow, visit, Error::denied)
     }
 
     /// Runs `block` unless the same was submitted before, and ends the guard as the policy says, by whether the block
@@ -291,13 +313,11 @@ impl Guards {
         enabled && self.0.settings.enabled
     }
 
-    /// The same, and counts who came to it if it does.
-    pub(crate) fn works(&self, enabled: bool) -> bool {
-        let works = self.is_on(enabled);
-        if works {
-            self.0.counts.count(Event::Request);
-        }
-        works
+    /// Somebody comes to a guard of this name that works.
+    pub(crate) fn come(&self, guard: &str, since: Stopwatch) -> Visit {
+        let visit = self.0.locks.meter(guard).visit(since);
+        self.count(Event::Request, visit.meter());
+        visit
     }
 
     pub(crate) fn with_strategy(&self, options: LockOptions, strategy: Option<Strategy>) -> LockOptions {
@@ -313,16 +333,17 @@ impl Guards {
         outcome: Outcome,
         ending: Ending,
         shadow: bool,
+        visit: Visit,
         refused: impl FnOnce(Denied) -> Error,
     ) -> Result<Admission, Error> {
         let (event, error) = match outcome {
             Outcome::Acquired(guard) | Outcome::Reentered(guard) => {
-                self.0.counts.count(Event::Admitted);
-                return Ok(Admission::new(guard, ending, self.clone()));
+                self.count(Event::Admitted, visit.meter());
+                return Ok(Admission::new(guard, ending, self.clone(), visit));
             }
             Outcome::Unprotected(guard) => {
-                self.0.counts.count(Event::Unprotected);
-                return Ok(Admission::new(guard, ending, self.clone()));
+                self.count(Event::Unprotected, visit.meter());
+                return Ok(Admission::new(guard, ending, self.clone(), visit));
             }
             Outcome::DeniedByLimit(denied) => (Event::DeniedByLimit, refused(denied)),
             Outcome::DeniedByLock(denied) => {
@@ -332,19 +353,19 @@ impl Guards {
             }
             Outcome::EngineFailed(error) => (Event::EngineFailure, error),
         };
-        if self.looks_on(shadow, &error) {
-            return Ok(Admission::unguarded());
+        if self.looks_on(shadow, visit.meter(), &error) {
+            return Ok(Admission::looking_on(visit));
         }
-        self.0.counts.count(event);
+        self.count(event, visit.meter());
         Err(error)
     }
 
     /// Whether somebody who would be refused is let through all the same.
-    pub(crate) fn looks_on(&self, shadow: bool, reason: &dyn fmt::Display) -> bool {
+    pub(crate) fn looks_on(&self, shadow: bool, meter: &Meter, reason: &dyn fmt::Display) -> bool {
         let looks_on = shadow || self.0.settings.shadow;
         if looks_on {
-            self.0.counts.count(Event::Shadowed);
-            tracing::info!(%reason, "shadow mode: this would have been refused");
+            self.count(Event::Shadowed, meter);
+            tracing::info!(guard = meter.guard(), %reason, "shadow mode: this would have been refused");
         }
         looks_on
     }
@@ -364,6 +385,13 @@ impl Guards {
             }
         }
         clamped
+    }
+}
+
+/// Logs the refusal of a duplicate.
+pub(crate) fn log_duplicate(error: &Error, user_agent: Option<&str>) {
+    if let Error::DuplicateSubmit { key, remaining, in_progress, .. } = error {
+        tracing::warn!(%key, ?remaining, in_progress, user_agent, "duplicate submission");
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) use self::counts::Event;
 pub use self::counts::GuardCounts;
 pub use self::defaults::Defaults;
 pub use self::fingerprint::{Fingerprint, FingerprintError, Limits, Params};
+#[cfg(any(feature = "http", feature = "macros"))]
+pub(crate) use self::guards::log_duplicate;
 pub use self::guards::{AsGuards, Guards};
 pub use self::identity::Identity;
 pub use self::policy::{

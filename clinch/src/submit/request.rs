@@ -34,6 +34,9 @@ pub(crate) trait Request: Send + Sync {
 
     /// How the last refusal is to be answered.
     fn answer(&self) -> Answer;
+
+    /// What its client calls itself.
+    fn user_agent(&self) -> Option<String>;
 }
 
 /// The request that the running task serves.

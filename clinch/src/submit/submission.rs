@@ -31,6 +31,8 @@ const ANY: &str = "*";
 #[must_use]
 pub struct Submission {
     method: Cow<'static, str>,
+    /// Whether the method is one of the few that stand in the program text, as opposed to a path that a client wrote.
+    bounded: bool,
     user: Option<Identity>,
     /// Parameters as JSON, by their names.
     params: Vec<(Cow<'static, str>, String)>,
@@ -40,7 +42,7 @@ pub struct Submission {
 impl Submission {
     /// A submission of this method: verb and route (`POST /orders/{id}`), or the path of a function.
     pub fn of(method: impl Into<Cow<'static, str>>) -> Self {
-        Self { method: method.into(), user: None, params: Vec::new(), fingerprint: None }
+        Self { method: method.into(), bounded: true, user: None, params: Vec::new(), fingerprint: None }
     }
 
     /// By this user.
@@ -71,6 +73,18 @@ impl Submission {
     pub const fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
         self.fingerprint = Some(fingerprint);
         self
+    }
+
+    /// Its method is a path as a client wrote it, which can be anything.
+    #[cfg(feature = "http")]
+    pub(crate) const fn unbounded(mut self) -> Self {
+        self.bounded = false;
+        self
+    }
+
+    /// Its method, if that is one of a few.
+    pub(crate) fn method(&self) -> Option<&str> {
+        self.bounded.then_some(&*self.method)
     }
 
     /// With a parameter that is JSON already.

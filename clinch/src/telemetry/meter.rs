@@ -12,6 +12,9 @@ use super::names;
 use super::resolved::Resolved;
 use super::words::{Attempted, Lost, Released, Renewed};
 
+/// How often it is looked for guards that outlived their leases.
+pub(crate) const LOOK_EVERY: Option<Duration> = Some(Duration::from_secs(1));
+
 /// How many guard names are told apart in a process.
 const MOST_NAMES: usize = 256;
 /// What all others are called.
@@ -125,9 +128,10 @@ impl Meter {
         Some(&self.0.guard)
     }
 
-    /// An attempt begins, or began then.
-    pub(crate) fn attempt(&self, began: Instant) -> Attempt {
-        Attempt { meter: self.clone(), began, outcome: Attempted::Cancelled }
+    /// An attempt that began then has come to its outcome.
+    pub(crate) fn attempted(&self, outcome: Attempted, began: Instant) {
+        self.0.attempts[outcome as usize].increment(1);
+        self.0.wait.record(began.elapsed());
     }
 
     /// Somebody waits as long as what is returned is there.
@@ -188,28 +192,6 @@ impl Meter {
     }
 }
 
-/// An attempt that is under way. It ends when it is dropped; if nobody said how, its caller is gone.
-#[derive(Debug)]
-pub(crate) struct Attempt {
-    meter: Meter,
-    began: Instant,
-    outcome: Attempted,
-}
-
-impl Attempt {
-    pub(crate) fn ends(mut self, outcome: Attempted) {
-        self.outcome = outcome;
-    }
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        let handles = &self.meter.0;
-        handles.attempts[self.outcome as usize].increment(1);
-        handles.wait.record(self.began.elapsed());
-    }
-}
-
 /// Somebody waits.
 #[derive(Debug)]
 pub(crate) struct Waiting(Meter);
@@ -263,6 +245,11 @@ pub(crate) struct Visit {
 impl Visit {
     pub(crate) const fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    /// It began only then.
+    pub(crate) const fn begins(&mut self, since: Stopwatch) {
+        self.came = since.0;
     }
 
     /// Its work begins.

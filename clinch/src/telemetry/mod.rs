@@ -25,7 +25,9 @@ mod words;
 #[cfg(feature = "metrics")]
 pub(crate) use self::measured::measured;
 #[cfg(feature = "metrics")]
-pub(crate) use self::meter::{Attempt, BreakerGauge, Hold, Meter, Stopwatch, Telemetry, Visit, Waiting};
+pub(crate) use self::meter::{BreakerGauge, Hold, LOOK_EVERY, Meter, Telemetry};
+#[cfg(all(feature = "metrics", feature = "submit"))]
+pub(crate) use self::meter::{Stopwatch, Visit};
 #[cfg(feature = "metrics")]
 pub use self::names::{
     ATTEMPTS, BREAKER_OPEN, DUPLICATES, ENGINE_CALL_SECONDS, ENGINE_CALLS, ENGINE_CALLS_IN_FLIGHT,
@@ -35,7 +37,7 @@ pub use self::names::{
     describe,
 };
 #[cfg(not(feature = "metrics"))]
-pub(crate) use self::off::{
-    Attempt, BreakerGauge, Hold, Meter, Stopwatch, Telemetry, Visit, Waiting, measured,
-};
+pub(crate) use self::off::{BreakerGauge, Hold, LOOK_EVERY, Meter, Telemetry, measured};
+#[cfg(all(not(feature = "metrics"), feature = "submit"))]
+pub(crate) use self::off::{Stopwatch, Visit};
 pub(crate) use self::words::{Attempted, Lost, Released, Renewed};

@@ -1,7 +1,5 @@
 //! The interface without the feature `metrics`: nothing.
 
-#![expect(clippy::unused_self, clippy::needless_pass_by_value, reason = "with the feature they do something")]
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +8,15 @@ use tokio::time::Instant;
 use super::words::{Attempted, Lost, Released, Renewed};
 use crate::store::Store;
 
+/// Nobody looks.
+pub(crate) const LOOK_EVERY: Option<Duration> = None;
+
 pub(crate) fn measured(store: Arc<dyn Store>, _: Duration) -> Arc<dyn Store> {
     store
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Telemetry;
+pub(crate) struct Telemetry(());
 
 impl Telemetry {
     pub(crate) const fn meter(&self, _: &str) -> Meter {
@@ -31,9 +32,7 @@ impl Meter {
         None
     }
 
-    pub(crate) const fn attempt(&self, _: Instant) -> Attempt {
-        Attempt
-    }
+    pub(crate) const fn attempted(&self, _: Attempted, _: Instant) {}
 
     pub(crate) const fn waiting(&self) -> Waiting {
         Waiting
@@ -69,13 +68,6 @@ impl Meter {
 }
 
 #[derive(Debug)]
-pub(crate) struct Attempt;
-
-impl Attempt {
-    pub(crate) const fn ends(self, _: Attempted) {}
-}
-
-#[derive(Debug)]
 pub(crate) struct Waiting;
 
 #[derive(Debug)]
@@ -101,6 +93,8 @@ impl Visit {
     pub(crate) const fn meter(&self) -> &Meter {
         &Meter
     }
+
+    pub(crate) const fn begins(&mut self, _: Stopwatch) {}
 
     pub(crate) const fn admitted(&mut self) {}
 

@@ -45,7 +45,7 @@ words! {
 words! {
     /// How one holder's time with a lease ended.
     Released {
-        Released = "released",
+        GivenBack = "released",
         /// It was given back, and left a record in its place.
         Completed = "completed",
         /// It stays until it runs out, as its policy says.

@@ -5,6 +5,8 @@
 mod bench;
 mod common;
 mod disconnect;
+mod handlers;
+mod hostile;
 mod idempotency;
 mod idempotency_bodies;
 mod idempotency_endings;

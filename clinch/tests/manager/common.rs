@@ -51,6 +51,12 @@ impl Bench {
         LockManager::connect(&self.proxy.url()).await.unwrap()
     }
 
+    /// A manager whose calls may take as long as a busy machine likes: for tests in which time limits are not what is tested.
+    pub(crate) async fn patient(&self) -> LockManager {
+        let builder = LockManager::builder().call_timeout(Duration::from_secs(30));
+        builder.connect(&self.proxy.url()).await.unwrap()
+    }
+
     /// A manager that the proxy does not see.
     pub(crate) async fn outsider(&self) -> LockManager {
         LockManager::connect(&self.server.url()).await.unwrap()

@@ -80,12 +80,14 @@ async fn many_keys_are_one_call() {
     assert_eq!(bench.proxy.lease_commands(), 3);
 
     // Room for one call besides upkeep, and no answer to the first until all twenty have been sent.
-    let narrow = LockManager::builder().max_in_flight(2).connect(&bench.proxy.url()).await.unwrap();
+    let narrow = LockManager::builder().max_in_flight(2).call_timeout(Duration::from_secs(30));
+    let narrow = narrow.connect(&bench.proxy.url()).await.unwrap();
     bench.proxy.reset_counts();
     bench.proxy.add(Rule::new(Action::HoldReply).lease_only());
     let group = narrow.attempt_each(keys.iter().map(|key| (key.as_str(), TTL)));
     let watch = async {
         eventually("all are sent", || bench.proxy.lease_commands() == 20).await;
+        bench.proxy.wait_until_held().await;
         bench.proxy.release_held();
     };
     let (outcomes, ()) = tokio::join!(group, watch);

@@ -24,6 +24,7 @@ use crate::key::Key;
 use crate::lease::Holder;
 use crate::manager::{LockOptions, Outcome, Remains, Stay};
 use crate::submit::{Admission, Disconnect, Ending, Event, IdempotencyPolicy, InFlight, compose};
+use crate::telemetry::{Stopwatch, Visit};
 
 /// A service whose requests are carried out once.
 #[derive(Debug, Clone)]
@@ -60,7 +61,8 @@ where
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         let begun = Begun::in_request(request.extensions_mut());
-        let once = Once { web: self.web.clone(), policy: self.policy.clone(), begun: begun.clone() };
+        let once =
+            Once { web: self.web.clone(), policy: self.policy.clone(), begun: begun.clone(), visit: None };
         let locks = self.web.guards().locks().clone();
         ResponseFuture::in_scope(begun, locks, once.serve(inner, request))
     }
@@ -71,6 +73,8 @@ struct Once {
     web: Web,
     policy: Arc<IdempotencyPolicy>,
     begun: Begun,
+    /// From when it comes to the guard until it is let in.
+    visit: Option<Visit>,
 }
 
 /// What came of asking for the key.
@@ -93,7 +97,7 @@ impl Once {
     }
 
     async fn serve<S, B, R>(
-        self,
+        mut self,
         mut inner: S,
         request: Request<B>,
     ) -> Result<Response<ResponseBody<Rest<R>>>, S::Error>
@@ -109,23 +113,31 @@ impl Once {
         }
         let header = self.header(request.headers());
         // Whoever has no key and needs none did not come to the guard.
-        self.web.guards().works(!matches!(header, Ok(None)));
+        if matches!(header, Ok(None)) {
+            return Ok(inner.call(untouched(request)).await?.map(unread_body));
+        }
+        let (mut parts, body) = request.into_parts();
+        let guard = Look::of(&parts).guard(self.policy.name.as_deref(), "idempotency").into_owned();
+        self.visit = Some(self.web.guards().come(&guard, Stopwatch::start()));
         let header = match header {
-            Ok(Some(header)) => header,
-            Ok(None) => return Ok(inner.call(untouched(request)).await?.map(unread_body)),
+            Ok(header) => header.unwrap_or_default(),
             Err(refusal) if self.looks_on(&refusal.detail) => {
-                return Ok(inner.call(untouched(request)).await?.map(unread_body));
+                let request = Request::from_parts(parts, RequestBody::untouched(body));
+                return Ok(inner.call(request).await?.map(unread_body));
             }
             Err(refusal) => return Ok(self.refuse(refusal)),
         };
-        let (mut parts, body) = request.into_parts();
         let limits = self.web.guards().settings().limits;
         let (read, body) = body::read(body, limits.body_bytes).await;
+        if let Some(visit) = &mut self.visit {
+            // How long a client takes to send its body is not the guard's time.
+            visit.begins(Stopwatch::start());
+        }
         let wish = read
             .map_err(|why| unread(why, limits.body_bytes))
             .and_then(|read| self.wish(Look::of(&parts), &read, &header));
         let asked = match &wish {
-            Ok((key, fingerprint)) => self.ask(key, fingerprint).await,
+            Ok((key, fingerprint)) => self.ask(&guard, key, fingerprint).await,
             Err(error) => Err(error.clone()),
         };
         let refusal = match asked {
@@ -147,7 +159,7 @@ impl Once {
             }
             Ok(Asked::Replay(response)) => {
                 if !self.looks_on("it would have been answered with the stored result") {
-                    self.web.guards().counts().count(Event::Replayed);
+                    self.count(Event::Replayed);
                     return Ok(response.map(ResponseBody::whole));
                 }
                 None
@@ -170,8 +182,19 @@ impl Once {
     }
 
     /// Whether somebody is let through all the same, and counts it.
-    fn looks_on(&self, reason: &str) -> bool {
-        self.web.guards().looks_on(self.policy.shadow, &reason)
+    fn looks_on(&mut self, reason: &str) -> bool {
+        let Some(visit) = &mut self.visit else { return false };
+        let looks_on = self.web.guards().looks_on(self.policy.shadow, visit.meter(), &reason);
+        if looks_on {
+            visit.admitted();
+        }
+        looks_on
+    }
+
+    fn count(&self, event: Event) {
+        if let Some(visit) = &self.visit {
+            self.web.guards().count(event, visit.meter());
+        }
     }
 
     fn refuse<R>(&self, refusal: Refusal) -> Response<ResponseBody<R>> {
@@ -184,7 +207,7 @@ impl Once {
             _ => None,
         };
         if let Some(event) = event {
-            self.web.guards().counts().count(event);
+            self.count(event);
         }
         let (status, message) = (self.policy.status, self.policy.message.as_deref());
         self.web.refusal(refusal, status, message).map(ResponseBody::whole)
@@ -201,12 +224,12 @@ impl Once {
         Ok((key, fingerprint.short()))
     }
 
-    async fn ask(&self, key: &Key, fingerprint: &str) -> Result<Asked, Error> {
+    async fn ask(&mut self, guard: &str, key: &Key, fingerprint: &str) -> Result<Asked, Error> {
         let guards = self.web.guards();
         // Who holds the key says by its label what for: it never has the lease of another one, whose label is another.
         let options = LockOptions::new(self.policy.lease).renew().label(fingerprint).no_local_pass();
         let options = guards.with_strategy(options, self.policy.strategy);
-        let mut outcome = guards.locks().attempt_idempotent(key.clone(), options.clone()).await?;
+        let mut outcome = guards.locks().attempt_idempotent(guard, key.clone(), options.clone()).await?;
         // One that only looks on keeps nobody waiting.
         let looks_on = self.policy.shadow || guards.settings().shadow;
         if let (InFlight::Wait(wait), Outcome::DeniedByLock(denied)) = (self.policy.in_flight, &outcome)
@@ -214,18 +237,23 @@ impl Once {
             && denied.done.is_none()
             && !is_other(denied, fingerprint)
         {
-            outcome = guards.locks().attempt_idempotent(key.clone(), options.wait(wait)).await?;
+            outcome = guards.locks().attempt_idempotent(guard, key.clone(), options.wait(wait)).await?;
         }
         let ending = Ending { kept_on_drop: self.policy.disconnect == Disconnect::Hold, ..Ending::RELEASE };
-        let first = |guard| Asked::First(Admission::new(guard, ending, guards.clone()));
+        let event = match &outcome {
+            Outcome::Unprotected(_) => Event::Unprotected,
+            _ => Event::Admitted,
+        };
         match outcome {
-            Outcome::Acquired(guard) | Outcome::Reentered(guard) => {
-                guards.counts().count(Event::Admitted);
-                Ok(first(guard))
-            }
-            Outcome::Unprotected(guard) => {
-                guards.counts().count(Event::Unprotected);
-                Ok(first(guard))
+            Outcome::Acquired(lock) | Outcome::Reentered(lock) | Outcome::Unprotected(lock) => {
+                self.count(event);
+                Ok(match self.visit.take() {
+                    Some(visit) => {
+                        Asked::First(Admission::new(lock, ending, self.web.guards().clone(), visit))
+                    }
+                    // Not reached: everybody who asks came to the guard.
+                    None => Asked::First(Admission::unguarded()),
+                })
             }
             // Nobody else has it: the engine was too slow, or somebody took it away by force.
             Outcome::DeniedByLock(denied)
@@ -261,11 +289,9 @@ impl Once {
         };
         let kept = || kept(&parts.headers, self.policy.replay_headers.as_deref());
         let stored = Stored { fingerprint, status, response: whole.then(|| (kept(), read.clone())) };
-        if let Some(guard) = admission.into_guard() {
-            let remains = Remains { record: stored.to_record(), stay: Stay::For(self.policy.retention) };
-            // What cannot be stored keeps the key: it is not carried out again as long as the engine knows of it.
-            self.web.guards().end(guard, Some(remains)).await;
-        }
+        let remains = Remains { record: stored.to_record(), stay: Stay::For(self.policy.retention) };
+        // What cannot be stored keeps the key: it is not carried out again as long as the engine knows of it.
+        admission.leave(Some(remains)).await;
         let body = match rest {
             None => ResponseBody::whole(read),
             Some(rest) => ResponseBody::begun(read, rest),

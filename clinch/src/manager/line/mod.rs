@@ -167,10 +167,11 @@ impl Lines {
     /// Runs `step` on the slot of `on`, and forgets the slot if nothing is left to know.
     fn with_slot<T>(&self, on: &ClaimKey, step: impl FnOnce(&mut Slot) -> T) -> T {
         let mut shard = self.shard(on);
-        match shard.get_mut(on) {
+        let (value, forgotten) = match shard.get_mut(on) {
             Some(slot) => {
                 let value = step(slot);
                 slot.tidy();
+                let forgotten = std::mem::take(&mut slot.forgotten);
                 if slot.is_idle() {
                     shard.remove(on);
                     if shard.capacity() > LARGE && shard.len() * 8 < shard.capacity() {
@@ -179,7 +180,7 @@ impl Lines {
                         shard.shrink_to(keep);
                     }
                 }
-                value
+                (value, forgotten)
             }
             None => {
                 let mut slot = Slot::default();
@@ -187,9 +188,12 @@ impl Lines {
                 if !slot.is_idle() {
                     shard.insert(on.clone(), slot);
                 }
-                value
+                (value, Vec::new())
             }
-        }
+        };
+        drop(shard);
+        forgotten.iter().for_each(|held| held.note_expiry());
+        value
     }
 
     /// A try comes that wants one place.
@@ -386,6 +390,17 @@ impl Lines {
             }
             slot.leases.iter().find(|held| held.attempt().token() == token).cloned()
         })
+    }
+
+    /// Notes of all leases of this process whether they have run out under their guards.
+    pub(super) fn note_expired(&self) {
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let leases = shard.values().flat_map(|slot| &slot.leases);
+            let over: Vec<_> = leases.filter(|held| held.standing() == Standing::Over).cloned().collect();
+            drop(shard);
+            over.iter().for_each(|held| held.note_expiry());
+        }
     }
 
     /// Why the key is denied to somebody who stood in its line: by its holder, or by those who stood before.

@@ -20,6 +20,8 @@ pub(super) struct Slot {
     pub(super) calls: usize,
     /// Revocations that came while a call was in flight: one may be of the very grant whose answer is on its way.
     pub(super) revoked: Vec<Token>,
+    /// Leases that were found to be over, of which it is still to be noted whether their guards live on.
+    pub(super) forgotten: Vec<Arc<Held>>,
 }
 
 /// Whether a place of the one kind excludes a place of the other on the same key.
@@ -121,11 +123,16 @@ impl Slot {
 
     fn forget_what_is_over(&mut self) {
         let mut freed = false;
+        let mut forgotten = std::mem::take(&mut self.forgotten);
         self.leases.retain(|held| {
             let over = held.standing() == Standing::Over;
             freed |= over && held.was_handed_out();
+            if over {
+                forgotten.push(held.clone());
+            }
             !over
         });
+        self.forgotten = forgotten;
         self.freed(freed);
     }
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Disconnect, ReleaseWhen, Streaming, check_status, common_setters};
+use super::{Disconnect, ReleaseWhen, Streaming, check_common, common_setters};
 use crate::error::Error;
 use crate::manager::Strategy;
-use crate::submit::duration;
+use crate::submit::{Submission, duration};
 
 /// What makes a submission a duplicate, for how long, and what happens then.
 ///
@@ -56,6 +56,7 @@ pub struct DuplicatePolicy {
     pub(crate) streaming: Streaming,
     pub(crate) safe_methods: bool,
     pub(crate) status: Option<u16>,
+    pub(crate) name: Option<String>,
 }
 
 impl Default for DuplicatePolicy {
@@ -77,11 +78,15 @@ impl Default for DuplicatePolicy {
             streaming: Streaming::default(),
             safe_methods: false,
             status: None,
+            name: None,
         }
     }
 }
 
 impl DuplicatePolicy {
+    /// What it is called where it has no name and nobody knows the route.
+    pub(crate) const KIND: &str = "duplicate";
+
     /// Within 5 s, by the same user, with the same parameters; open again when the handler ends.
     pub fn new() -> Self {
         Self::default()
@@ -151,10 +156,15 @@ impl DuplicatePolicy {
         self
     }
 
-    common_setters!();
+    common_setters!("what it guards: verb and route (`POST /orders/{id}`), or the path of the function.");
+
+    /// The name under which it is counted.
+    pub(crate) fn guard<'a>(&'a self, submission: &'a Submission) -> &'a str {
+        self.name.as_deref().or_else(|| submission.method()).unwrap_or(Self::KIND)
+    }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        check_status(self.status)?;
+        check_common(self.name.as_deref(), self.status)?;
         if self.interval.is_zero() {
             return Err(Error::option("interval", &"0s", "accepted is a time above 0, such as 5s"));
         }

@@ -79,6 +79,7 @@ pub struct IdempotencyPolicy {
     pub(crate) disconnect: Disconnect,
     pub(crate) safe_methods: bool,
     pub(crate) status: Option<u16>,
+    pub(crate) name: Option<String>,
 }
 
 impl Default for IdempotencyPolicy {
@@ -101,6 +102,7 @@ impl Default for IdempotencyPolicy {
             disconnect: Disconnect::Finish,
             safe_methods: false,
             status: None,
+            name: None,
         }
     }
 }
@@ -182,10 +184,10 @@ impl IdempotencyPolicy {
         self
     }
 
-    common_setters!();
+    common_setters!("what it guards: verb and route (`POST /orders/{id}`).");
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        super::check_status(self.status)?;
+        super::check_common(self.name.as_deref(), self.status)?;
         if self.retention.is_zero() {
             return Err(Error::option("retention", &"0s", "accepted is a time above 0, such as 24h"));
         }

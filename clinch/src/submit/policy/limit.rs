@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Disconnect, Streaming, check_status, common_setters};
+use super::{Disconnect, Streaming, check_common, common_setters};
 use crate::error::Error;
 use crate::key::KeyTemplate;
 use crate::manager::{LockOptions, Strategy};
@@ -42,6 +42,7 @@ pub struct LimitPolicy {
     pub(crate) streaming: Streaming,
     pub(crate) safe_methods: bool,
     pub(crate) status: Option<u16>,
+    pub(crate) name: Option<String>,
 }
 
 impl Default for LimitPolicy {
@@ -62,6 +63,7 @@ impl Default for LimitPolicy {
             streaming: Streaming::default(),
             safe_methods: false,
             status: None,
+            name: None,
         }
     }
 }
@@ -114,7 +116,7 @@ impl LimitPolicy {
         self
     }
 
-    common_setters!();
+    common_setters!("the template of its key.");
 
     /// Checks everything, and parses the template.
     pub(crate) fn check(&self) -> Result<KeyTemplate, Error> {
@@ -124,11 +126,16 @@ impl LimitPolicy {
 
     /// Checks everything but what it is about.
     pub(crate) fn check_options(&self) -> Result<(), Error> {
-        check_status(self.status)?;
+        check_common(self.name.as_deref(), self.status)?;
         if NonZeroU32::new(self.limit).is_none() {
             return Err(Error::option("limit", &self.limit, format!("accepted is 1 to {}", u32::MAX)));
         }
         Ok(())
+    }
+
+    /// The name under which it is counted.
+    pub(crate) fn guard(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.key)
     }
 
     pub(crate) fn options(&self, strategy: Option<Strategy>) -> LockOptions {

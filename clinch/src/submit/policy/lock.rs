@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Disconnect, Streaming, check_status, common_setters};
+use super::{Disconnect, Streaming, check_common, common_setters};
 use crate::error::Error;
 use crate::key::KeyTemplate;
 use crate::manager::{LockOptions, Strategy};
@@ -44,6 +44,7 @@ pub struct LockPolicy {
     pub(crate) streaming: Streaming,
     pub(crate) safe_methods: bool,
     pub(crate) status: Option<u16>,
+    pub(crate) name: Option<String>,
 }
 
 impl Default for LockPolicy {
@@ -67,6 +68,7 @@ impl Default for LockPolicy {
             streaming: Streaming::default(),
             safe_methods: false,
             status: None,
+            name: None,
         }
     }
 }
@@ -143,7 +145,7 @@ impl LockPolicy {
         self
     }
 
-    common_setters!();
+    common_setters!("the template of its key.");
 
     /// Checks everything, and parses the template.
     pub(crate) fn check(&self) -> Result<KeyTemplate, Error> {
@@ -153,7 +155,12 @@ impl LockPolicy {
 
     /// Checks everything but what it is about.
     pub(crate) fn check_options(&self) -> Result<(), Error> {
-        check_status(self.status)
+        check_common(self.name.as_deref(), self.status)
+    }
+
+    /// The name under which it is counted.
+    pub(crate) fn guard(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.key)
     }
 
     pub(crate) fn options(&self, strategy: Option<Strategy>) -> LockOptions {

@@ -17,6 +17,7 @@ pub use self::limit::LimitPolicy;
 pub use self::lock::LockPolicy;
 
 use crate::error::Error;
+use crate::manager::check_name;
 
 /// When a duplicate guard opens again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
@@ -61,8 +62,9 @@ pub enum Streaming {
     UntilEnd,
 }
 
-/// Checks a status that is to be answered instead of the usual one.
-fn check_status(status: Option<u16>) -> Result<(), Error> {
+/// Checks what all policies have: a name, and a status that is to be answered instead of the usual one.
+fn check_common(name: Option<&str>, status: Option<u16>) -> Result<(), Error> {
+    check_name(name)?;
     match status {
         Some(status) if !(400..=599).contains(&status) => {
             Err(Error::option("status", &status, "accepted is 400 to 599"))
@@ -73,7 +75,14 @@ fn check_status(status: Option<u16>) -> Result<(), Error> {
 
 /// The setters that all policies have.
 macro_rules! common_setters {
-    () => {
+    ($unless_set:literal) => {
+        /// How this guard is called in metrics and logs, 1 to 64 bytes without control characters. Unless set, it is
+        #[doc = $unless_set]
+        pub fn name(mut self, name: impl Into<String>) -> Self {
+            self.name = Some(name.into());
+            self
+        }
+
         /// What to do when the engine fails; unless set, what the guards' settings, or else the manager, say.
         pub const fn strategy(mut self, strategy: crate::manager::Strategy) -> Self {
             self.strategy = Some(strategy);
