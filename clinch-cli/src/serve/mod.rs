@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use clinch::LockManager;
 use http::StatusCode;
@@ -188,6 +189,7 @@ impl Serve {
         health
             .routes()
             .merge(named)
+            .layer(DefaultBodyLimit::max(self.limits.body_bytes))
             .layer(from_fn_with_state(limits, protect::keep_limits))
             .layer(from_fn(protect::add_headers))
     }

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use http_body_util::Limited;
 use tokio::time::timeout;
 
 use super::Limits;
@@ -38,7 +36,8 @@ pub(super) async fn add_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// Keeps requests within their size and their time. A response that has begun may take longer.
+/// Keeps requests within the size that they announce, and within their time. A response that has begun may take longer.
+/// (Whoever reads a body has the same limit on what really comes.)
 pub(super) async fn keep_limits(State(limits): State<Arc<Limits>>, request: Request, next: Next) -> Response {
     let most = limits.body_bytes;
     let announced =
@@ -47,7 +46,6 @@ pub(super) async fn keep_limits(State(limits): State<Arc<Limits>>, request: Requ
         let detail = format!("the request is too large; accepted is a body of at most {most} bytes");
         return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail).into_response();
     }
-    let request = request.map(|body| Body::new(Limited::new(body, most)));
     match timeout(limits.request_time, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {

@@ -82,7 +82,7 @@ fn ending_a_lease_by_force_needs_the_token() {
     assert_eq!(answer.status, 200);
     let answer = answer.json();
     assert_eq!((&answer["released"], &answer["holder"]["key"]), (&true.into(), &"order:7".into()));
-    assert!(!is_held(&serve));
+    watch_until(&serve, "", |state| row(state, "order:7").is_none());
 }
 
 /// Proves: B13

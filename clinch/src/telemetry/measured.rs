@@ -11,8 +11,8 @@ use super::names;
 use super::resolved::Resolved;
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
-    Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreAnswers, StoreError,
-    StoreFuture, Verdict, Wakeups,
+    About, Capabilities, Cursor, Diagnosis, ErrorKind, Page, Release, Renewal, Revocations, Store,
+    StoreAnswers, StoreError, StoreFuture, Verdict, Wakeups,
 };
 
 /// The store, with its calls measured. A call that its caller gives up counts as not answered if it had nearly all of this
@@ -173,6 +173,10 @@ impl Measured {
 }
 
 impl Store for Measured {
+    fn engine(&self) -> &'static str {
+        self.store.engine()
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }
@@ -228,6 +232,15 @@ impl Store for Measured {
 
     fn ping(&self) -> StoreFuture<'_, Duration> {
         self.one(Operation::Ping, self.store.ping())
+    }
+
+    /// A round trip that brings more back.
+    fn about(&self) -> StoreFuture<'_, About> {
+        self.one(Operation::Ping, self.store.about())
+    }
+
+    fn diagnose(&self) -> StoreFuture<'_, Diagnosis> {
+        self.store.diagnose()
     }
 
     fn close(&self) {

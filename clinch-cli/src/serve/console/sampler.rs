@@ -24,7 +24,10 @@ const PAUSE: u32 = 4;
 const FRESH: Duration = Duration::from_secs(2);
 
 /// How long a listing may take; what was not seen by then is not shown.
-const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// How long the engine may take to say that it is there.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// How many holders are kept of a listing. The rest is counted.
 pub(super) const MOST_ROWS: usize = 10_000;
@@ -128,7 +131,7 @@ impl Sampler {
 
     async fn look(&self) -> Sample {
         let mut sample = Sample { at: SystemTime::now(), taken: Some(Instant::now()), ..Sample::none() };
-        let health = self.locks.health(LONGEST).await;
+        let health = self.locks.health(ANSWER).await;
         let up = health.up;
         sample.engine = Some(health);
         if !up {
