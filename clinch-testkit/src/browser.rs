@@ -72,8 +72,10 @@ impl Browser {
         let driver = SocketAddr::from((Ipv4Addr::LOCALHOST, port(&mut process)));
         let mut arguments: Vec<_> = ARGUMENTS.iter().map(|argument| (*argument).to_owned()).collect();
         arguments.push(format!("--user-data-dir={}", profile.path().display()));
-        let capabilities =
-            json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": arguments}}}});
+        let capabilities = json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }}});
         let session = call(driver, "POST", "/session", &capabilities);
         let session = session["sessionId"].as_str().expect("a session has an id").to_owned();
         Self { driver, session, _process: process, _profile: profile }
@@ -237,6 +239,22 @@ fn from_base64(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A page that goes wrong is heard of.
+    #[test]
+    fn complaints_are_heard() {
+        let browser = Browser::start();
+        browser.go("data:text/html,<title>calm</title>");
+        assert_eq!(
+            (browser.eval("document.title"), browser.complaints()),
+            ("calm".into(), Vec::<String>::new())
+        );
+        browser.go("data:text/html,<script>throw new Error('planted')</script>");
+        assert!(browser.complaints().iter().any(|line| line.contains("planted")));
+        let policy = "<meta http-equiv=Content-Security-Policy content=\"script-src 'none'\">";
+        browser.go(&format!("data:text/html,{policy}<script>let x</script>"));
+        assert!(browser.complaints().iter().any(|line| line.contains("Content Security Policy")));
+    }
 
     #[test]
     fn base64() {

@@ -24,7 +24,10 @@ const PAUSE: u32 = 4;
 const FRESH: Duration = Duration::from_secs(2);
 
 /// How long a listing may take; what was not seen by then is not shown.
-const LONGEST: Duration = Duration::from_secs(5);
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// When those who have seen nothing yet are shown what was seen so far.
+const FIRST_SIGHT: Duration = Duration::from_secs(1);
 
 /// How long the engine may take to say that it is there.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -33,7 +36,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub(super) const MOST_ROWS: usize = 10_000;
 
 /// What was seen at one moment.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Sample {
     pub(super) at: SystemTime,
     /// When that was; `None` before the first.
@@ -142,13 +145,18 @@ impl Sampler {
         let before = self.latest.borrow().clone();
         let longest_seen: HashMap<&str, Duration> =
             before.rows.iter().map(|row| (row.id.as_str(), row.full)).collect();
-        let give_up = Instant::now() + LONGEST;
+        let began = Instant::now();
+        let mut is_first = before.taken.is_none_or(|taken| taken.elapsed() >= FRESH);
         let mut ids = HashSet::new();
         let mut next = Some(Cursor::START);
         while let Some(cursor) = next {
-            if Instant::now() >= give_up {
+            if began.elapsed() >= LONGEST {
                 sample.complete = false;
                 break;
+            }
+            if is_first && began.elapsed() >= FIRST_SIGHT {
+                is_first = false;
+                self.latest.send_replace(Arc::new(Sample { complete: false, ..sample.clone() }));
             }
             let page = match self.locks.list(cursor).await {
                 Ok(page) => page,
