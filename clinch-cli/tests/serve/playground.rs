@@ -38,7 +38,7 @@ fn count(storm: &str, status: u16) -> usize {
 #[test]
 fn of_a_hundred_submissions_at_once_one_is_taken() {
     on_each_engine(|serve| {
-        let storm = serve.post("/demo/storm?target=orders&work_ms=3000").send().text();
+        let storm = serve.post("/demo/storm?target=orders&work_ms=4500").send().text();
         assert_eq!((count(&storm, 201), count(&storm, 429)), (1, 99), "{storm}");
         assert!(storm.trim_end().lines().last().unwrap().contains("\"event\":\"done\""), "{storm}");
     });
@@ -160,6 +160,7 @@ fn storms_are_bounded() {
     let first = std::thread::spawn(move || {
         http::post(addr, "/demo/storm?target=pay&count=3&work_ms=2000").send().text()
     });
+    watch_until(&serve, "", |state| row(state, "order:42").is_some());
     eventually("one storm at a time", || {
         serve.post("/demo/storm?target=seats&count=1&work_ms=0").send().status == 429
     });

@@ -16,17 +16,18 @@ use crate::serve::connections::{Phase, Phases};
 /// The least time between the beginnings of two listings.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// A listing that took long is followed by a pause of so many times as long: looking costs the engine a fifth of its time at
-/// most, however much there is to see.
+/// A listing that took long is followed by a pause of so many times as long, within the longest: looking costs the engine a
+/// fifth of its time at most, unless there is very much to see.
 const PAUSE: u32 = 4;
+const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
 /// How old a sample may be to be shown to one who has just come.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// How long a listing may take; what was not seen by then is not shown.
-const LONGEST: Duration = Duration::from_secs(10);
+/// How many pages a listing has at most; what is after them is not shown.
+const MOST_PAGES: usize = 2_000;
 
-/// When those who have seen nothing yet are shown what was seen so far.
+/// How often those who have seen nothing yet are shown what was seen so far.
 const FIRST_SIGHT: Duration = Duration::from_secs(1);
 
 /// How long the engine may take to say that it is there.
@@ -122,7 +123,7 @@ impl Sampler {
                 let took = began.elapsed();
                 self.latest.send_replace(Arc::new(sample));
                 sleep_until(began + EVERY).await;
-                sleep(took.saturating_mul(PAUSE).saturating_sub(EVERY)).await;
+                sleep(took.saturating_mul(PAUSE).min(LONGEST_PAUSE).saturating_sub(EVERY)).await;
             }
         };
         tokio::select! {
@@ -145,17 +146,18 @@ impl Sampler {
         let before = self.latest.borrow().clone();
         let longest_seen: HashMap<&str, Duration> =
             before.rows.iter().map(|row| (row.id.as_str(), row.full)).collect();
-        let began = Instant::now();
-        let mut is_first = before.taken.is_none_or(|taken| taken.elapsed() >= FRESH);
+        let is_first = before.taken.is_none_or(|taken| taken.elapsed() >= FRESH);
+        let (mut pages, mut told) = (0, Instant::now());
         let mut ids = HashSet::new();
         let mut next = Some(Cursor::START);
         while let Some(cursor) = next {
-            if began.elapsed() >= LONGEST {
+            pages += 1;
+            if pages > MOST_PAGES {
                 sample.complete = false;
                 break;
             }
-            if is_first && began.elapsed() >= FIRST_SIGHT {
-                is_first = false;
+            if is_first && told.elapsed() >= FIRST_SIGHT {
+                told = Instant::now();
                 self.latest.send_replace(Arc::new(Sample { complete: false, ..sample.clone() }));
             }
             let page = match self.locks.list(cursor).await {

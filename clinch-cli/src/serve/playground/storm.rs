@@ -97,8 +97,8 @@ enum Line {
     Answer { n: u32, status: u16, ms: u64, number: Option<u64> },
     /// One was not.
     Failed { n: u32, problem: String },
-    /// That was all. `sent_within_us` is the time from the first to the last send.
-    Done { sent_within_us: u64, ms: u64 },
+    /// That was all.
+    Done { ms: u64 },
 }
 
 pub(super) async fn storm(
@@ -149,16 +149,10 @@ async fn fire(storms: &Storms, order: &Order, tell: &Sender<Line>) {
             };
             // An error means that nobody reads any more.
             let _ = tell.send(line).await;
-            sent
         });
     }
-    let mut last_sent = began;
-    while let Some(sent) = under_way.join_next().await {
-        last_sent = last_sent.max(sent.unwrap_or(began));
-    }
-    let within = last_sent.saturating_duration_since(began);
-    let sent_within_us = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
-    let _ = tell.send(Line::Done { sent_within_us, ms: millis(began.elapsed()) }).await;
+    while under_way.join_next().await.is_some() {}
+    let _ = tell.send(Line::Done { ms: millis(began.elapsed()) }).await;
 }
 
 type Connection = (SendRequest<Full<Bytes>>, http1::Connection<TokioIo<TcpStream>, Full<Bytes>>);
