@@ -47,7 +47,7 @@ pub(crate) fn event(stream: &mut Response, name: &str) -> Value {
 pub(crate) fn watch_until(serve: &ClinchServe, query: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let mut stream = serve.get(&format!("/console/events?{query}")).bearer(TOKEN).send();
     assert_eq!(stream.status, 200);
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let state = event(&mut stream, "state");
         if wanted(&state) {

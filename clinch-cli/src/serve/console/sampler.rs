@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_millis(500);
 const PAUSE: u32 = 4;
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
-/// How old a sample may be to be shown to one who has just come.
+/// How old a sample may be to be shown to one who has just come; one that took long, longer by that and its pause.
 const FRESH: Duration = Duration::from_secs(2);
 
 /// How many pages a listing has at most; what is after them is not shown.
@@ -42,6 +42,8 @@ pub(super) struct Sample {
     pub(super) at: SystemTime,
     /// When that was; `None` before the first.
     taken: Option<Instant>,
+    /// How long that took.
+    took: Duration,
     /// How the engine answered; `None` if it was not asked yet.
     pub(super) engine: Option<Health>,
     pub(super) rows: Vec<Row>,
@@ -72,12 +74,18 @@ impl Sample {
         Self {
             at: SystemTime::UNIX_EPOCH,
             taken: None,
+            took: Duration::ZERO,
             engine: None,
             rows: Vec::new(),
             counted: 0,
             complete: true,
             waiting: HashMap::new(),
         }
+    }
+
+    fn is_fresh(&self) -> bool {
+        let lasts = FRESH + self.took.saturating_mul(PAUSE + 2).min(LONGEST_PAUSE * 2);
+        self.taken.is_some_and(|taken| taken.elapsed() < lasts)
     }
 }
 
@@ -97,7 +105,7 @@ impl Sampler {
     /// Every sample from now on, and the last one if it is hardly older. Whoever is too slow for one gets the next.
     pub(super) fn watch(&self) -> watch::Receiver<Arc<Sample>> {
         let mut samples = self.latest.subscribe();
-        if self.latest.borrow().taken.is_some_and(|taken| taken.elapsed() < FRESH) {
+        if self.latest.borrow().is_fresh() {
             samples.mark_changed();
         }
         self.wanted.notify_one();
@@ -121,7 +129,7 @@ impl Sampler {
                 let began = Instant::now();
                 let sample = self.look().await;
                 let took = began.elapsed();
-                self.latest.send_replace(Arc::new(sample));
+                self.latest.send_replace(Arc::new(Sample { took, ..sample }));
                 sleep_until(began + EVERY).await;
                 sleep(took.saturating_mul(PAUSE).min(LONGEST_PAUSE).saturating_sub(EVERY)).await;
             }
@@ -146,7 +154,7 @@ impl Sampler {
         let before = self.latest.borrow().clone();
         let longest_seen: HashMap<&str, Duration> =
             before.rows.iter().map(|row| (row.id.as_str(), row.full)).collect();
-        let is_first = before.taken.is_none_or(|taken| taken.elapsed() >= FRESH);
+        let is_first = !before.is_fresh();
         let (mut pages, mut told) = (0, Instant::now());
         let mut ids = HashSet::new();
         let mut next = Some(Cursor::START);

@@ -150,7 +150,7 @@ function about(state) {
   if (more > 0) notes.push(`${count(more)} more are held; the first ${count(state.kept)} that the engine listed can be shown and searched.`);
   if (!state.complete && state.engine.up) notes.push('There is more than could be listed in time.');
   text($('more'), notes.join(' '));
-  wish.page = state.page;
+  if (state.complete) wish.page = state.page;
   $('pager').hidden = state.pages < 2;
   text($('page'), `Page ${count(state.page + 1)} of ${count(state.pages)}`);
   $('previous').disabled = state.page === 0;
