@@ -69,10 +69,8 @@ fn answering(
     status: Option<u16>,
     message: Option<&String>,
 ) -> Result<Admission, Error> {
-    if admitted.is_err()
-        && let Some(request) = request::current()
-    {
-        request.answer_with(Answer { status, message: message.cloned() });
+    if let (Err(error), Some(request)) = (&admitted, request::current()) {
+        request.answer_with(Answer { key: error.key().cloned(), status, message: message.cloned() });
     }
     admitted
 }
@@ -362,15 +360,15 @@ mod status {
         }
     }
 
-    impl<A> ViaStatus for &Ended<'_, (StatusCode, A)> {
-        fn succeeded(&self) -> bool {
-            is_success(self.0.0)
-        }
+    /// As axum takes them: a status, then parts of the response.
+    macro_rules! tuples {
+        ($(($($part:ident),+))+) => {$(
+            impl<$($part),+> ViaStatus for &Ended<'_, (StatusCode, $($part),+)> {
+                fn succeeded(&self) -> bool {
+                    is_success(self.0.0)
+                }
+            }
+        )+};
     }
-
-    impl<A, B> ViaStatus for &Ended<'_, (StatusCode, A, B)> {
-        fn succeeded(&self) -> bool {
-            is_success(self.0.0)
-        }
-    }
+    tuples! { (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) (A, B, C, D, E, F) }
 }

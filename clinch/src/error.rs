@@ -127,6 +127,13 @@ pub enum Error {
         name: String,
     },
 
+    /// A guard's key needs a parameter that the request has more than once. Nothing was sent, and the handler was not called.
+    #[error("the parameter `{name}` is there more than once, and the guard of this request needs one")]
+    RepeatedParameter {
+        /// Its name.
+        name: String,
+    },
+
     /// An attribute, or a policy, needs something that it was not given. Nothing was sent.
     #[error("{what} is missing: {remedy}")]
     Missing {
@@ -180,6 +187,7 @@ impl Error {
             | Self::TooLarge { .. }
             | Self::Unreadable { .. }
             | Self::MissingParameter { .. }
+            | Self::RepeatedParameter { .. }
             | Self::Missing { .. } => None,
         }
     }
@@ -199,6 +207,7 @@ impl Error {
             | Self::TooLarge { .. }
             | Self::Unreadable { .. }
             | Self::MissingParameter { .. }
+            | Self::RepeatedParameter { .. }
             | Self::Missing { .. }
             | Self::ShutDown { .. } => false,
         }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime};
 
-use clinch::{Error, Key, LockManager, LockOptions};
+use clinch::{Error, Key, LockManager, LockOptions, Strategy};
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
@@ -72,7 +72,8 @@ impl<'a> Work<'a> {
     }
 
     fn options(&self) -> LockOptions {
-        LockOptions::new(self.ttl).label("clinch bench")
+        // An engine that fails has no figures.
+        LockOptions::new(self.ttl).label("clinch bench").strategy(Strategy::FailFast)
     }
 
     /// Round trips, one after the other.

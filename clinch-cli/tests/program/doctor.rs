@@ -13,10 +13,12 @@ use crate::common::{at, with_env};
 fn an_engine_that_is_not_there_is_told_soon() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for address in [dead, silent.local_addr().unwrap()] {
+    for (address, args) in
+        [(dead, &["doctor"][..]), (silent.local_addr().unwrap(), &["doctor", "--timeout", "500ms"])]
+    {
         let url = format!("redis://user:secret@{address}");
         let began = Instant::now();
-        let done = at(&url, &["doctor"]);
+        let done = at(&url, args);
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         assert_eq!(done.code, 69, "{}", done.stdout);
         assert!(done.stdout.contains("error: unreachable: "), "{}", done.stdout);
@@ -26,7 +28,7 @@ fn an_engine_that_is_not_there_is_told_soon() {
             done.stdout
         );
         assert!(!done.stdout.contains("secret"), "{}", done.stdout);
-        let json = at(&url, &["doctor", "--json"]);
+        let json = at(&url, &[args, &["--json"]].concat());
         assert_eq!(json.code, 69);
         let json: Value = serde_json::from_str(&json.stdout).unwrap();
         assert_eq!(

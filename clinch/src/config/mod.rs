@@ -113,15 +113,12 @@ pub struct Config {
     /// The same, for a build that has no use for it.
     #[cfg(not(feature = "http"))]
     #[serde(skip_serializing)]
-    http: Unused,
+    http: sections::Unread,
     /// `[serve]`: the program `clinch serve`.
     pub serve: Serve,
     #[serde(skip)]
     origins: Origins,
 }
-
-#[cfg(not(feature = "http"))]
-type Unused = serde::de::IgnoredAny;
 
 impl Default for Config {
     fn default() -> Self {
@@ -279,11 +276,12 @@ impl Config {
         self.check()?;
         let settings = self.guards.clone();
         let settings = if self.enabled { settings } else { settings.enabled(false) };
-        let mut defaults = Defaults::default();
-        defaults.duplicate = self.duplicate.clone();
-        defaults.lock = self.lock.clone();
-        defaults.limit = self.limit.clone();
-        defaults.idempotency = self.idempotency.clone();
+        let defaults = Defaults {
+            duplicate: self.duplicate.clone(),
+            lock: self.lock.clone(),
+            limit: self.limit.clone(),
+            idempotency: self.idempotency.clone(),
+        };
         let guards = Guards::new(locks).with_settings(settings)?.with_defaults(defaults);
         Ok(match &self.fleet_key {
             Some(key) => guards.with_fleet_key(key.expose().as_bytes()),

@@ -39,6 +39,18 @@ impl Default for Http {
     }
 }
 
+/// `[http]` in a build without layers, which the same file may well have for another program: it is not looked at.
+#[cfg(not(feature = "http"))]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Unread;
+
+#[cfg(not(feature = "http"))]
+impl<'de> Deserialize<'de> for Unread {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
 /// `[serve]`: the program `clinch serve`. The library itself does not read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -188,7 +188,7 @@ impl ClientAddress {
 
 impl Identify for ClientAddress {
     fn identify(&self, sender: &Sender<'_>) -> Option<Identity> {
-        Some(Identity::new("address", self.of(sender)?.to_string()))
+        Some(Identity::address(self.of(sender)?))
     }
 }
 

@@ -1,34 +1,55 @@
 //! Bodies of requests: buffered to be looked at, and given to the handler unchanged.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
-/// The body of a request that went through a guard. The handler sees what the client sent.
-#[derive(Debug)]
-pub struct RequestBody<B>(Kind<B>);
+/// Pieces smaller than this are put together, so that a client that sends byte by byte takes no more memory than its bytes.
+const SMALL: usize = 1024;
 
-#[derive(Debug)]
-enum Kind<B> {
+/// The body of a request that went through a guard. The handler sees what the client sent.
+pub struct RequestBody<B: Body>(Kind<B>);
+
+enum Kind<B: Body> {
     /// Nobody looked at it.
     Untouched(B),
     /// What was read of it, and the rest.
-    Read { frames: VecDeque<Frame<Bytes>>, rest: Option<B> },
+    Read { read: Pieces, then: Then<B> },
     /// What is read of it is remembered.
     Watched(Arc<Watched<B>>),
 }
 
-impl<B> RequestBody<B> {
+/// What comes after what was read.
+enum Then<B: Body> {
+    Nothing,
+    Rest(B),
+    /// It broke off.
+    Error(B::Error),
+}
+
+impl<B: Body> RequestBody<B> {
     pub(super) const fn untouched(body: B) -> Self {
         Self(Kind::Untouched(body))
     }
 
     pub(super) const fn watched(body: Arc<Watched<B>>) -> Self {
         Self(Kind::Watched(body))
+    }
+}
+
+// Nothing in it is pinned: a body is polled only if it can be moved.
+impl<B: Body + Unpin> Unpin for RequestBody<B> {}
+
+/// Without what the client sent.
+impl<B: Body> fmt::Debug for RequestBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestBody").finish_non_exhaustive()
     }
 }
 
@@ -42,10 +63,14 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match &mut self.get_mut().0 {
             Kind::Untouched(body) => Pin::new(body).poll_frame(context),
-            Kind::Read { frames, rest } => match (frames.pop_front(), rest) {
+            Kind::Read { read, then } => match (read.pop(), then) {
                 (Some(frame), _) => Poll::Ready(Some(Ok(frame))),
-                (None, Some(rest)) => Pin::new(rest).poll_frame(context),
-                (None, None) => Poll::Ready(None),
+                (None, Then::Nothing) => Poll::Ready(None),
+                (None, Then::Rest(rest)) => Pin::new(rest).poll_frame(context),
+                (None, then @ Then::Error(_)) => match std::mem::replace(then, Then::Nothing) {
+                    Then::Error(error) => Poll::Ready(Some(Err(error))),
+                    _ => Poll::Ready(None),
+                },
             },
             Kind::Watched(watched) => watched.state().poll_frame(context),
         }
@@ -54,7 +79,14 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Untouched(body) => body.is_end_stream(),
-            Kind::Read { frames, rest } => frames.is_empty() && rest.as_ref().is_none_or(Body::is_end_stream),
+            Kind::Read { read, then } => {
+                read.is_empty()
+                    && match then {
+                        Then::Nothing => true,
+                        Then::Rest(rest) => rest.is_end_stream(),
+                        Then::Error(_) => false,
+                    }
+            }
             Kind::Watched(watched) => watched.state().is_end_stream(),
         }
     }
@@ -62,26 +94,17 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Untouched(body) => body.size_hint(),
-            Kind::Read { frames, rest } => {
-                plus(frames, rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint))
-            }
+            Kind::Read { read, then } => read.and(match then {
+                Then::Nothing => SizeHint::with_exact(0),
+                Then::Rest(rest) => rest.size_hint(),
+                Then::Error(_) => SizeHint::new(),
+            }),
             Kind::Watched(watched) => {
                 let state = watched.state();
-                plus(&state.unread, state.body.size_hint())
+                state.unread.and(state.body.size_hint())
             }
         }
     }
-}
-
-/// The size of these frames and of what follows.
-fn plus(frames: &VecDeque<Frame<Bytes>>, rest: SizeHint) -> SizeHint {
-    let read = frames.iter().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum();
-    let mut hint = SizeHint::new();
-    hint.set_lower(rest.lower().saturating_add(read));
-    if let Some(upper) = rest.upper() {
-        hint.set_upper(upper.saturating_add(read));
-    }
-    hint
 }
 
 /// Why a body could not be looked at as a whole.
@@ -93,100 +116,141 @@ pub(super) enum Unread {
     Failed,
 }
 
-/// Reads the body up to the limit. The handler can have it in any case, unless it broke off.
+/// Reads the body up to the limit. The handler can have it in any case.
 pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
     mut body: B,
     limit: usize,
 ) -> (Result<Bytes, Unread>, RequestBody<B>) {
-    let mut frames = VecDeque::new();
-    let mut parts = Parts::default();
     if body.size_hint().lower() > limit as u64 {
         return (Err(Unread::TooLarge), RequestBody::untouched(body));
     }
-    loop {
-        match next_frame(&mut body).await {
+    let mut read = Pieces::default();
+    let (looked, then) = loop {
+        match std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
             None => {
-                let rest = None;
-                let whole = parts.whole();
-                if frames.len() > 1 && frames.iter().all(Frame::is_data) {
-                    // In one piece, as it is held anyway.
-                    frames = VecDeque::from([Frame::data(whole.clone())]);
-                }
-                return (Ok(whole), RequestBody(Kind::Read { frames, rest }));
+                let whole = read.whole();
+                // In one piece, as it is held anyway.
+                read.data = VecDeque::from_iter((!whole.is_empty()).then(|| whole.clone()));
+                break (Ok(whole), Then::Nothing);
             }
-            Some(Err(_)) => {
-                return (Err(Unread::Failed), RequestBody(Kind::Read { frames, rest: Some(body) }));
-            }
+            Some(Err(error)) => break (Err(Unread::Failed), Then::Error(error)),
             Some(Ok(frame)) => {
-                let fits = parts.add(&frame, limit);
-                frames.push_back(frame);
-                if !fits {
-                    let rest = Some(body);
-                    return (Err(Unread::TooLarge), RequestBody(Kind::Read { frames, rest }));
+                read.push(frame);
+                if read.bytes > limit {
+                    break (Err(Unread::TooLarge), Then::Rest(body));
                 }
             }
         }
-    }
+    };
+    (looked, RequestBody(Kind::Read { read, then }))
 }
 
-async fn next_frame<B: Body<Data = Bytes> + Unpin>(body: &mut B) -> Option<Result<Frame<Bytes>, B::Error>> {
-    std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await
-}
-
-/// What was read, piece by piece.
-#[derive(Debug, Default)]
-struct Parts {
-    pieces: Vec<Bytes>,
+/// What was read of a body: its data, and its trailers.
+#[derive(Default)]
+struct Pieces {
+    data: VecDeque<Bytes>,
+    /// The end of the data, while it comes in small pieces.
+    tail: BytesMut,
+    trailers: Option<HeaderMap>,
     bytes: usize,
 }
 
-impl Parts {
-    /// Adds a frame; `false` if that is more than the limit.
-    fn add(&mut self, frame: &Frame<Bytes>, limit: usize) -> bool {
-        let Some(data) = frame.data_ref() else { return true };
-        self.bytes += data.len();
-        if self.bytes > limit {
-            // Nobody will ask for it any more.
-            self.pieces.clear();
-            return false;
+impl Pieces {
+    fn push(&mut self, frame: Frame<Bytes>) {
+        match frame.into_data() {
+            Ok(data) => self.push_data(data),
+            // There is no third kind.
+            Err(frame) => self.trailers = frame.into_trailers().ok().or(self.trailers.take()),
         }
-        self.pieces.push(data.clone());
-        true
     }
 
-    fn whole(&self) -> Bytes {
-        match self.pieces.as_slice() {
-            [] => Bytes::new(),
-            [only] => only.clone(),
-            pieces => {
-                let mut whole = BytesMut::with_capacity(self.bytes);
-                pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
-                whole.freeze()
+    fn push_data(&mut self, data: Bytes) {
+        self.bytes += data.len();
+        if data.len() < SMALL {
+            self.tail.extend_from_slice(&data);
+            if self.tail.len() < SMALL {
+                return;
             }
         }
+        if !self.tail.is_empty() {
+            self.data.push_back(self.tail.split().freeze());
+        }
+        if data.len() >= SMALL {
+            self.data.push_back(data);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Frame<Bytes>> {
+        let tail = |tail: &mut BytesMut| (!tail.is_empty()).then(|| tail.split().freeze());
+        match self.data.pop_front().or_else(|| tail(&mut self.tail)) {
+            Some(data) => {
+                self.bytes -= data.len();
+                Some(Frame::data(data))
+            }
+            None => self.trailers.take().map(Frame::trailers),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes == 0 && self.trailers.is_none()
+    }
+
+    /// All of its data, in one piece.
+    fn whole(&mut self) -> Bytes {
+        if self.data.is_empty() {
+            return self.tail.split().freeze();
+        }
+        if self.data.len() == 1 && self.tail.is_empty() {
+            return self.data[0].clone();
+        }
+        let mut whole = BytesMut::with_capacity(self.bytes);
+        self.data.iter().for_each(|piece| whole.extend_from_slice(piece));
+        whole.extend_from_slice(&self.tail.split());
+        whole.freeze()
+    }
+
+    /// Its size and that of what follows.
+    fn and(&self, rest: SizeHint) -> SizeHint {
+        let read = self.bytes as u64;
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(read));
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(read));
+        }
+        hint
     }
 }
 
 /// A body that remembers what was read of it, so that somebody who comes after the handler's extractors can still look at
 /// all of it.
-#[derive(Debug)]
-pub(super) struct Watched<B>(Mutex<State<B>>);
+pub(super) struct Watched<B: Body>(Mutex<State<B>>);
 
-#[derive(Debug)]
-struct State<B> {
+struct State<B: Body> {
     body: B,
     limit: usize,
-    seen: Parts,
+    /// All that was read, unless that is more than the limit.
+    seen: Pieces,
+    seen_bytes: usize,
     /// What was looked at before the handler read it.
-    unread: VecDeque<Frame<Bytes>>,
+    unread: Pieces,
     ended: bool,
+    /// Why it broke off, until the handler was told.
+    error: Option<B::Error>,
     failed: bool,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Watched<B> {
     pub(super) fn new(body: B, limit: usize) -> Self {
-        let (seen, unread) = (Parts::default(), VecDeque::new());
-        Self(Mutex::new(State { body, limit, seen, unread, ended: false, failed: false }))
+        Self(Mutex::new(State {
+            body,
+            limit,
+            seen: Pieces::default(),
+            seen_bytes: 0,
+            unread: Pieces::default(),
+            ended: false,
+            error: None,
+            failed: false,
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, State<B>> {
@@ -201,15 +265,20 @@ impl<B: Body<Data = Bytes> + Unpin> Watched<B> {
                 if state.failed {
                     return Poll::Ready(Err(Unread::Failed));
                 }
-                let announced = state.body.size_hint().lower().saturating_add(state.seen.bytes as u64);
+                let announced = state.body.size_hint().lower().saturating_add(state.seen_bytes as u64);
                 if announced > state.limit as u64 {
                     return Poll::Ready(Err(Unread::TooLarge));
                 }
                 if state.ended {
-                    return Poll::Ready(Ok(state.seen.whole()));
+                    let whole = state.seen.whole();
+                    // Somebody else may ask, and has it in one piece.
+                    state.seen.data = VecDeque::from_iter((!whole.is_empty()).then(|| whole.clone()));
+                    return Poll::Ready(Ok(whole));
                 }
-                if let Some(Ok(frame)) = ready!(state.read(context)) {
-                    state.unread.push_back(frame);
+                match ready!(state.read(context)) {
+                    Some(Ok(frame)) => state.unread.push(frame),
+                    Some(Err(error)) => state.error = Some(error),
+                    None => {}
                 }
             }
         })
@@ -226,23 +295,81 @@ impl<B: Body<Data = Bytes> + Unpin> State<B> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         match &frame {
             Some(Ok(frame)) => {
-                self.seen.add(frame, self.limit);
+                if let Some(data) = frame.data_ref() {
+                    self.remember(data);
+                }
                 self.ended = self.body.is_end_stream();
             }
-            Some(Err(_)) => self.failed = true,
+            Some(Err(_)) => (self.failed, self.ended) = (true, true),
             None => self.ended = true,
         }
         Poll::Ready(frame)
     }
 
+    fn remember(&mut self, data: &Bytes) {
+        self.seen_bytes += data.len();
+        if self.seen_bytes > self.limit {
+            // Nobody will ask for it any more.
+            self.seen = Pieces::default();
+        } else {
+            self.seen.push_data(data.clone());
+        }
+    }
+
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.unread.pop_front() {
-            Some(frame) => Poll::Ready(Some(Ok(frame))),
-            None => self.read(context),
+        match (self.unread.pop(), self.error.take()) {
+            (Some(frame), error) => {
+                self.error = error;
+                Poll::Ready(Some(Ok(frame)))
+            }
+            (None, Some(error)) => Poll::Ready(Some(Err(error))),
+            (None, None) => self.read(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.unread.is_empty() && (self.ended || self.body.is_end_stream())
+        self.unread.is_empty() && self.error.is_none() && (self.ended || self.body.is_end_stream())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(pieces: usize, data: &'static [u8]) -> Pieces {
+        let mut read = Pieces::default();
+        (0..pieces).for_each(|_| read.push(Frame::data(Bytes::from_static(data))));
+        read
+    }
+
+    /// A client that sends byte by byte, or nothing at all, takes no more room than its bytes.
+    #[test]
+    fn tiny_pieces_are_put_together() {
+        assert_eq!(filled(1_000_000, b"").data.capacity(), 0);
+        let mut read = filled(1_000_000, b"x");
+        assert!(read.data.len() <= 1_000_000 / SMALL, "{}", read.data.len());
+        assert_eq!((read.bytes, read.whole().len()), (1_000_000, 1_000_000));
+    }
+
+    /// What comes out is what went in, small and large pieces mixed, trailers last.
+    #[test]
+    fn pieces_keep_their_order() {
+        let mut read = Pieces::default();
+        let mut sent = Vec::new();
+        for (n, length) in [3, 2_000, 1, 1_023, 0, 1_024, 5].into_iter().enumerate() {
+            let data = vec![u8::try_from(n).unwrap(); length];
+            sent.extend_from_slice(&data);
+            read.push(Frame::data(data.into()));
+        }
+        read.push(Frame::trailers(HeaderMap::new()));
+        let (mut got, mut trailers) = (Vec::new(), 0);
+        while let Some(frame) = read.pop() {
+            match frame.into_data() {
+                Ok(data) => got.extend_from_slice(&data),
+                Err(_) => trailers += 1,
+            }
+            assert!(trailers == 0 || got.len() == sent.len(), "trailers come last");
+        }
+        assert_eq!((got == sent, trailers, read.is_empty()), (true, 1, true));
     }
 }

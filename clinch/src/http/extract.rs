@@ -4,11 +4,11 @@ use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 
-use super::web::Web;
+use super::web::{Refused, Web};
 use super::{ProblemJson, Refusal, Refuse};
 use crate::error::Error;
 use crate::manager::Lease;
-use crate::submit::request;
+use crate::submit::request::{self, Answer};
 
 /// The lease under which a handler runs: its [fence](Lease::fence), whether it [is degraded](Lease::is_degraded), when it is
 /// [lost](Lease::lost). Of several layers it is the innermost one's.
@@ -50,9 +50,15 @@ impl<S: Sync> OptionalFromRequestParts<S> for Held {
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let answer = request::current().map(|request| request.answer()).unwrap_or_default();
+        // One that was handled says nothing of another.
+        let answer = if answer.key.as_ref() == self.key() { answer } else { Answer::default() };
         let response = match Web::current() {
             Some(web) => web.refusal(Refusal::of(&self), answer.status, answer.message.as_deref()),
-            None => ProblemJson.refuse(&Refusal::of(&self)),
+            None => {
+                let mut response = ProblemJson.refuse(&Refusal::of(&self));
+                response.extensions_mut().insert(Refused);
+                response
+            }
         };
         response.map(axum::body::Body::from)
     }

@@ -9,8 +9,9 @@ use std::task::{Context, Poll};
 use http::Extensions;
 use tokio::runtime::Handle;
 
+use super::web::Web;
 use crate::manager::LockManager;
-use crate::submit::Disconnect;
+use crate::submit::{Disconnect, Guards, request};
 
 /// Whether something has begun in a request that is to be finished.
 ///
@@ -22,14 +23,16 @@ pub(super) struct Begun(Arc<Flag>);
 #[derive(Debug)]
 struct Flag {
     begun: AtomicBool,
+    /// Nobody waits for the answer any more.
+    left: AtomicBool,
     around: Option<Begun>,
 }
 
 impl Begun {
     /// Of one more guard that this request comes to.
     pub(super) fn in_request(extensions: &mut Extensions) -> Self {
-        let flag = Flag { begun: AtomicBool::new(false), around: extensions.get::<Self>().cloned() };
-        let begun = Self(Arc::new(flag));
+        let (begun, left) = (AtomicBool::new(false), AtomicBool::new(false));
+        let begun = Self(Arc::new(Flag { begun, left, around: extensions.get::<Self>().cloned() }));
         extensions.insert(begun.clone());
         begun
     }
@@ -45,6 +48,18 @@ impl Begun {
 
     fn get(&self) -> bool {
         self.0.begun.load(Ordering::Acquire)
+    }
+
+    /// Whether the answer has nobody to go to: the client is gone, or somebody around has given up.
+    pub(super) fn is_left(&self) -> bool {
+        let mut next = Some(self);
+        while let Some(Self(flag)) = next {
+            if flag.left.load(Ordering::Acquire) {
+                return true;
+            }
+            next = flag.around.as_ref();
+        }
+        false
     }
 }
 
@@ -100,8 +115,20 @@ impl<T: Send + 'static> Drop for ResponseFuture<T> {
         if let (Some(running), Some(runtime)) = (self.running.take(), &self.runtime)
             && self.begun.get()
         {
+            self.begun.0.left.store(true, Ordering::Release);
+            // If a layer in between has given up, this is the request's context, which the new task would not have.
+            let (guards, web, request) = (Guards::current_here(), Web::current(), request::current());
             // Nobody waits for what comes of it.
-            runtime.spawn(async move { drop(running.await) });
+            runtime.spawn(async move {
+                let Some(guards) = guards else { return drop(running.await) };
+                let running = guards.locks().scope(running);
+                match (web, request) {
+                    (Some(web), Some(request)) => {
+                        drop(guards.enter(web.serve(request::serve(request, running))).await);
+                    }
+                    _ => drop(guards.enter(running).await),
+                }
+            });
         }
     }
 }

@@ -129,7 +129,7 @@ fn key(template: &KeyTemplate, look: Look<'_>) -> Result<Key, Error> {
     for name in template.placeholders() {
         // An empty one would make one key of all who send it empty.
         let value = look
-            .named(name)
+            .named(name)?
             .filter(|value| !value.is_empty())
             .ok_or_else(|| Error::MissingParameter { name: name.to_owned() })?;
         values.push((name, value));

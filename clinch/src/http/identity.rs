@@ -162,7 +162,8 @@ impl fmt::Debug for IdentityChain {
 }
 
 /// An id that the application has verified. Its authentication puts it into the request's extensions, in a layer outside
-/// the guard's: `request.extensions_mut().insert(VerifiedUser(id))`.
+/// the guard's: `request.extensions_mut().insert(VerifiedUser(id))`. For attributes that is outside of
+/// [`Web::layer`](super::Web::layer): what is put there inside of it, they do not see.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct VerifiedUser(pub String);
 

@@ -114,11 +114,19 @@ impl<'a> Look<'a> {
         missed.get()
     }
 
-    /// A parameter of the path or of the query.
-    pub(super) fn named(&self, name: &str) -> Option<String> {
+    /// A parameter of the path or of the query. One that the query has twice is none: which of the two the handler takes is
+    /// not known here.
+    pub(super) fn named(&self, name: &str) -> Result<Option<String>, Error> {
         let mut path = self.in_path().into_iter().flatten();
-        let in_path = path.find(|(found, _)| *found == name).map(|(_, value)| value.into_owned());
-        in_path.or_else(|| Params::new().query(self.uri().query()?).param(name))
+        if let Some((_, value)) = path.find(|(found, _)| *found == name) {
+            return Ok(Some(value.into_owned()));
+        }
+        let Some(query) = self.uri().query() else { return Ok(None) };
+        let params = Params::new().query(query);
+        if params.in_query(name) > 1 {
+            return Err(Error::RepeatedParameter { name: name.to_owned() });
+        }
+        Ok(params.param(name))
     }
 
     /// The parameters of the path, by the names of the route.
@@ -150,10 +158,20 @@ impl<'a> Look<'a> {
         }
     }
 
+    /// Whose results are whose. As [`identity`](Self::identity), but what anybody can write into a request does not open what
+    /// was stored for somebody who has shown a credential.
+    pub(super) fn principal(&self, web: &Web, body: &Bytes) -> Identity {
+        let sender = Sender::new(self.headers, self.extensions, &|_| None);
+        match web.identity().identify(&sender) {
+            Some(identity) if !identity.is_address() => identity,
+            _ => self.identity(web, Some(body)),
+        }
+    }
+
     /// Who sent it.
     pub(super) fn identity(&self, web: &Web, body: Option<&Bytes>) -> Identity {
         let in_path = self.in_path();
-        let params = self.params(in_path.as_deref(), body);
+        let params = self.params(in_path.as_deref(), body).limits(web.guards().settings().limits);
         let param = |name: &str| params.param(name);
         let sender = Sender::new(self.headers, self.extensions, &param);
         web.identity().identify(&sender).unwrap_or_else(Identity::anonymous)

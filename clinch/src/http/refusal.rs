@@ -181,7 +181,7 @@ impl Refusal {
             Error::Unreadable { reason } => {
                 Self::new(RefusalKind::BadRequest).detail(*reason).message(*reason)
             }
-            Error::MissingParameter { .. } => {
+            Error::MissingParameter { .. } | Error::RepeatedParameter { .. } => {
                 let text = error.to_string();
                 Self::new(RefusalKind::BadRequest).detail(&text).message(text)
             }

@@ -107,7 +107,10 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         };
         let ended = match (&frame, &mut *this.holding) {
             (Some(Err(_)), holding) => {
-                drop(holding.take());
+                // That is a failure of the handler, not of its client.
+                if let Some(Holding { admission, .. }) = holding.take() {
+                    admission.fail();
+                }
                 false
             }
             (Some(Ok(frame)), Some(holding)) => {

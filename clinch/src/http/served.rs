@@ -50,7 +50,7 @@ where
     S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send,
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: Send> + Send + Unpin + 'static,
     R: Send + 'static,
 {
     type Response = Response<R>;
@@ -85,7 +85,7 @@ where
 }
 
 /// A request that is being served.
-struct Served<B> {
+struct Served<B: Body> {
     web: Web,
     head: Head,
     body: Arc<Watched<B>>,
@@ -93,7 +93,7 @@ struct Served<B> {
     answer: Mutex<Answer>,
 }
 
-impl<B: Body<Data = Bytes> + Send + Unpin> Served<B> {
+impl<B: Body<Data = Bytes, Error: Send> + Send + Unpin> Served<B> {
     async fn look(&self, policy: &DuplicatePolicy) -> Result<Submission, Error> {
         let limit = self.web.guards().settings().limits.body_bytes;
         let look = self.head.look();
@@ -106,7 +106,7 @@ impl<B: Body<Data = Bytes> + Send + Unpin> Served<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Send + Unpin> request::Request for Served<B> {
+impl<B: Body<Data = Bytes, Error: Send> + Send + Unpin> request::Request for Served<B> {
     fn submission<'a>(&'a self, policy: &'a DuplicatePolicy) -> Submitting<'a> {
         Box::pin(self.look(policy))
     }

@@ -39,7 +39,7 @@ where
     S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send,
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: Send> + Send + Unpin + 'static,
     R: Body<Data = Bytes> + Send + 'static,
 {
     type Response = Response<ResponseBody<R>>;
@@ -57,8 +57,10 @@ where
         let begun = Begun::in_request(request.extensions_mut());
         let handling = self.gate.handling();
         if !self.web.guards_method(handling.enabled, handling.safe_methods, request.method()) {
-            let response = inner.call(request.map(RequestBody::untouched));
-            return ResponseFuture::new(begun, async { Ok(response.await?.map(ResponseBody::inner)) });
+            let locks = self.web.guards().locks().clone();
+            let request = request.map(RequestBody::untouched);
+            let passing = async move { Ok(inner.call(request).await?.map(ResponseBody::inner)) };
+            return ResponseFuture::in_scope(begun, locks, passing);
         }
         let (web, gate, started) = (self.web.clone(), self.gate.clone(), begun.clone());
         let locks = self.web.guards().locks().clone();
@@ -113,7 +115,10 @@ where
     let success = response.as_ref().is_ok_and(|response| response.status().as_u16() < 400);
     let length = response.as_ref().map_or(Some(0), |response| length(&method, response));
     match response {
-        Ok(response) if handling.streaming == Streaming::UntilEnd && length != Some(0) => {
+        // If nobody is there any more to whom the body could be sent, its head is the end.
+        Ok(response)
+            if handling.streaming == Streaming::UntilEnd && length != Some(0) && !begun.is_left() =>
+        {
             Ok(response.map(|body| ResponseBody::inner(body).holding(admission, success, length)))
         }
         response => {

@@ -21,6 +21,10 @@ tokio::task_local! {
     static CURRENT: Web;
 }
 
+/// Marks the answer of a guard, as opposed to that of a handler.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refused;
+
 /// The guards of a web service: [`Guards`], how users are told apart, and how they are refused. Makes layers. Clones are the
 /// same.
 ///
@@ -101,6 +105,9 @@ impl Web {
     /// The one layer on the router that handlers with attributes need: it gives them the manager and the settings, tells them
     /// what was submitted, and opens the request's scope.
     ///
+    /// Authentication that puts a [`VerifiedUser`](super::VerifiedUser) into requests belongs outside of it: in axum, into a
+    /// `.layer(…)` that is added after this one.
+    ///
     /// To tell what was submitted it remembers what is read of a request's body, up to the limit of the settings.
     pub fn layer(&self) -> WebLayer {
         WebLayer::new(self.clone())
@@ -119,6 +126,7 @@ impl Web {
     /// # Errors
     /// [`Error::InvalidOption`], or [`Error::InvalidKey`], if the policy cannot work.
     pub fn lock(&self, policy: LockPolicy) -> Result<GuardLayer<LockGate>, Error> {
+        self.guards().check_options(policy.options(None))?;
         Ok(GuardLayer::new(self.clone(), LockGate::new(policy)?))
     }
 
@@ -128,6 +136,7 @@ impl Web {
     /// # Errors
     /// [`Error::InvalidOption`], or [`Error::InvalidKey`], if the policy cannot work.
     pub fn limit(&self, policy: LimitPolicy) -> Result<GuardLayer<LimitGate>, Error> {
+        self.guards().check_options(policy.options(None))?;
         Ok(GuardLayer::new(self.clone(), LimitGate::new(policy)?))
     }
 
@@ -150,7 +159,6 @@ impl Web {
     }
 
     /// What serves the running task's request.
-    #[cfg(feature = "axum")]
     pub(super) fn current() -> Option<Self> {
         CURRENT.try_with(Self::clone).ok()
     }
@@ -177,7 +185,9 @@ impl Web {
                 message.clone_into(&mut refusal.message);
             }
         }
-        self.0.refuse.refuse(&refusal)
+        let mut response = self.0.refuse.refuse(&refusal);
+        response.extensions_mut().insert(Refused);
+        response
     }
 
     /// The same for an error, which is logged.
@@ -189,7 +199,7 @@ impl Web {
         message: Option<&str>,
     ) -> Response<ResponseBody<B>> {
         log_duplicate(error, user_agent(headers).as_deref());
-        if matches!(error, Error::InvalidOption { .. } | Error::InvalidKey(_) | Error::Missing { .. }) {
+        if matches!(error, Error::InvalidOption { .. } | Error::Missing { .. }) {
             tracing::error!(%error, "a guard cannot work as it is set up");
         }
         self.refusal(Refusal::of(error), status, message).map(ResponseBody::whole)

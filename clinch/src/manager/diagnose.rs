@@ -25,7 +25,7 @@ impl LockManager {
     /// Looks closely at the engine, for people, for at most `limit`: how far away it is, which steps work, how it is set up, what
     /// its user may do, and what of that can cost a lease. It never fails: that there is no engine is a finding.
     ///
-    /// It takes and gives back a few leases on a key that nobody else uses, `clinch-doctor:` and a random number.
+    /// It takes and gives back a few leases on keys that nobody else uses: `clinch-doctor`, and the same with a random number.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -91,9 +91,9 @@ impl LockManager {
     /// Tries every step that the store says it can do.
     async fn steps(&self, diagnosis: &mut Diagnosis) -> Result<(), StoreError> {
         let name = format!("clinch-doctor:{:016x}", self.core.sources.random_u128() >> 64);
-        let Ok(key) = Key::new(name) else { return Ok(()) };
+        let (Ok(key), Ok(fixed)) = (Key::new(name), Key::new("clinch-doctor")) else { return Ok(()) };
         let mut tried = Vec::new();
-        self.try_leases(&key, &mut tried).await;
+        self.try_leases(&key, &fixed, &mut tried).await;
         if self.core.store.capabilities().list {
             tried.push(("list", self.core.store.list(Cursor::START).await.map(|_| ())));
         }
@@ -126,8 +126,9 @@ impl LockManager {
         Ok(())
     }
 
-    /// Takes and gives back leases of every kind.
-    async fn try_leases(&self, key: &Key, tried: &mut Vec<Tried>) {
+    /// Takes and gives back leases of every kind. The last fence of a key is remembered for long, so fences have a key that is
+    /// always the same.
+    async fn try_leases(&self, key: &Key, fixed: &Key, tried: &mut Vec<Tried>) {
         let store = &self.core.store;
         let can = store.capabilities();
         let attempt = |claim| Attempt::one(self.core.new_token(Some("doctor")), claim);
@@ -141,7 +142,7 @@ impl LockManager {
             (
                 "fence",
                 can.fences,
-                attempt(Claim::exclusive(key.clone(), TTL).fenced(self.core.fence_floor())),
+                attempt(Claim::exclusive(fixed.clone(), TTL).fenced(self.core.fence_floor())),
             ),
             ("shared", can.shared, attempt(Claim::shared(key.clone(), TTL))),
             ("permit", can.permits, attempt(Claim::permit(key.clone(), NonZeroU32::MIN, TTL))),

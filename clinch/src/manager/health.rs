@@ -82,7 +82,7 @@ impl LockManager {
                 (health.server, health.version) = (about.server, about.version);
                 health.latency = Some(about.latency);
                 let held_back = held_back
-                    .then(|| "the engine did not answer a moment ago, and attempts are not asked yet");
+                    .then_some("the engine did not answer a moment ago, and attempts are not asked yet");
                 health.degraded = about.degraded.or_else(|| held_back.map(str::to_owned));
             }
         }

@@ -296,6 +296,12 @@ impl LockManager {
         self.core.telemetry.meter(guard)
     }
 
+    /// The longest TTL that is accepted.
+    #[cfg(feature = "submit")]
+    pub(crate) fn max_ttl(&self) -> Duration {
+        self.core.max_ttl
+    }
+
     /// A limit of `n` holders at a time, across all processes that use the same name; see [`Limit`].
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The guards of a service: a manager, and what holds for all of them.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -19,6 +19,10 @@ use crate::telemetry::{Meter, Stopwatch, Visit};
 
 /// How many different intervals are remembered as already complained about.
 const MOST_CLAMPS: usize = 256;
+
+/// Intervals that were logged as out of their range, and where they were moved to. Of the whole process: guards may be made
+/// for every call.
+static CLAMPED: Mutex<BTreeSet<(Duration, Duration)>> = Mutex::new(BTreeSet::new());
 
 /// The guards of the whole process, for attributes on functions that run outside of any request.
 static INSTALLED: OnceLock<Guards> = OnceLock::new();
@@ -57,8 +61,6 @@ struct Inner {
     defaults: Arc<Defaults>,
     hasher: Hasher,
     counts: Arc<Counts>,
-    /// Intervals that were logged as out of range.
-    clamped: Arc<Mutex<HashSet<Duration>>>,
 }
 
 impl fmt::Debug for Guards {
@@ -76,7 +78,6 @@ impl Guards {
             defaults: Defaults::unset(),
             hasher: Hasher::default(),
             counts: Arc::default(),
-            clamped: Arc::default(),
         }))
     }
 
@@ -86,6 +87,7 @@ impl Guards {
     /// [`Error::InvalidOption`] if they cannot work.
     pub fn with_settings(mut self, settings: Settings) -> Result<Self, Error> {
         settings.check()?;
+        settings.check_within(self.0.locks.max_ttl())?;
         Arc::make_mut(&mut self.0).settings = settings;
         Ok(self)
     }
@@ -98,8 +100,8 @@ impl Guards {
         self
     }
 
-    /// Hashes users and other secrets with this secret before they enter a key, so that nobody who sees the keys can guess
-    /// them. All instances of the service must have the same one: others would not recognise each other's duplicates.
+    /// Hashes users, parameters and other secrets with this secret before they enter a key, so that nobody who sees the keys
+    /// can guess them. All instances of the service must have the same one: others would not recognise each other's duplicates.
     #[must_use]
     pub fn with_fleet_key(mut self, secret: &[u8]) -> Self {
         Arc::make_mut(&mut self.0).hasher = Hasher::keyed(secret);
@@ -186,6 +188,12 @@ impl Guards {
         CURRENT.try_with(Self::clone).ok().or_else(|| INSTALLED.get().cloned())
     }
 
+    /// The guards of the running task.
+    #[cfg(feature = "http")]
+    pub(crate) fn current_here() -> Option<Self> {
+        CURRENT.try_with(Self::clone).ok()
+    }
+
     /// Lets a submission in, unless the same was submitted before.
     ///
     /// # Errors
@@ -217,10 +225,9 @@ impl Guards {
         }
         let guard = policy.guard(submission);
         let visit = self.come(guard, since);
-        policy.check()?;
-        let key = submission.key(policy, &self.0.hasher, self.0.settings.limits)?;
         let interval = self.clamp(policy.interval);
-        let mut options = self.with_strategy(LockOptions::new(interval), policy.strategy);
+        // A request that comes to the same guard twice is no duplicate of itself.
+        let mut options = self.with_strategy(LockOptions::new(interval).reentrant(), policy.strategy);
         if policy.renew {
             options = options.renew();
         }
@@ -230,7 +237,12 @@ impl Guards {
             min_hold: policy.min_hold.min(interval),
             kept_on_drop: policy.disconnect == Disconnect::Hold,
         };
-        let outcome = self.0.locks.attempt_duplicate(guard, key, options).await?;
+        let attempted = async {
+            policy.check()?;
+            let key = submission.key(policy, &self.0.hasher, self.0.settings.limits)?;
+            self.0.locks.attempt_duplicate(guard, key, options).await
+        };
+        let outcome = attempted.await;
         let refused = |denied: Denied| match denied.cause {
             DeniedBy::Lock | DeniedBy::Done => Error::DuplicateSubmit {
                 message: policy.message.clone(),
@@ -255,9 +267,12 @@ impl Guards {
             return Ok(Admission::unguarded());
         }
         let visit = self.come(policy.guard(), Stopwatch::start());
-        check_name(policy.name.as_deref())?;
-        let options = policy.options(self.0.settings.strategy);
-        let outcome = self.0.locks.attempt_by(policy.guard(), key.into_key()?, options).await?;
+        let attempted = async {
+            check_name(policy.name.as_deref())?;
+            let options = policy.options(self.0.settings.strategy);
+            self.0.locks.attempt_by(policy.guard(), key.into_key()?, options).await
+        };
+        let outcome = attempted.await;
         self.admit(outcome, Self::released(policy.disconnect), policy.shadow, visit, Error::denied)
     }
 
@@ -273,10 +288,12 @@ impl Guards {
             return Ok(Admission::unguarded());
         }
         let visit = self.come(policy.guard(), Stopwatch::start());
-        check_name(policy.name.as_deref())?;
-        let options = policy.options(self.0.settings.strategy);
-        let limit = self.0.locks.limit(key, policy.limit)?;
-        let outcome = limit.attempt_by(Some(policy.guard()), options).await?;
+        let attempted = async {
+            check_name(policy.name.as_deref())?;
+            let options = policy.options(self.0.settings.strategy);
+            self.0.locks.limit(key, policy.limit)?.attempt_by(Some(policy.guard()), options).await
+        };
+        let outcome = attempted.await;
         self.admit(outcome, Self::released(policy.disconnect), policy.shadow, visit, Error::denied)
     }
 
@@ -308,6 +325,12 @@ impl Guards {
         Ending { kept_on_drop: matches!(disconnect, Disconnect::Hold), ..Ending::RELEASE }
     }
 
+    /// Checks that the manager can do what a policy says, before anybody comes.
+    #[cfg(feature = "http")]
+    pub(crate) fn check_options(&self, options: LockOptions) -> Result<(), Error> {
+        options.checked(self.0.locks.max_ttl()).map(drop)
+    }
+
     /// Whether a guard works.
     pub(crate) fn is_on(&self, enabled: bool) -> bool {
         enabled && self.0.settings.enabled
@@ -330,12 +353,20 @@ impl Guards {
     /// Makes an admission, or an error, of what came of an attempt, and counts it.
     fn admit(
         &self,
-        outcome: Outcome,
+        outcome: Result<Outcome, Error>,
         ending: Ending,
         shadow: bool,
         visit: Visit,
         refused: impl FnOnce(Denied) -> Error,
     ) -> Result<Admission, Error> {
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            // Whatever the reason: one that only looks on refuses nobody.
+            Err(error) if self.looks_on(shadow, visit.meter(), &error) => {
+                return Ok(Admission::looking_on(visit));
+            }
+            Err(error) => return Err(error),
+        };
         let (event, error) = match outcome {
             Outcome::Acquired(guard) | Outcome::Reentered(guard) => {
                 self.count(Event::Admitted, visit.meter());
@@ -375,8 +406,8 @@ impl Guards {
         let Settings { min_interval, max_interval, .. } = self.0.settings;
         let clamped = interval.clamp(min_interval, max_interval);
         if clamped != interval {
-            let mut logged = self.0.clamped.lock().unwrap_or_else(PoisonError::into_inner);
-            if logged.len() < MOST_CLAMPS && logged.insert(interval) {
+            let mut logged = CLAMPED.lock().unwrap_or_else(PoisonError::into_inner);
+            if logged.len() < MOST_CLAMPS && logged.insert((interval, clamped)) {
                 tracing::warn!(
                     ?interval,
                     ?clamped,

@@ -2,6 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
+
+use super::Fingerprint;
+
+const ADDRESS: &str = "address";
 
 /// Who submits. What it is made of may be a secret (a token, a session id), so it is never shown and never stored: only a
 /// hash of it enters a key.
@@ -26,6 +31,16 @@ impl Identity {
     /// Nobody in particular: all who cannot be told apart.
     pub fn anonymous() -> Self {
         Self::new("anonymous", Vec::new())
+    }
+
+    /// Somebody who is known by no more than the address of the client.
+    pub fn address(address: IpAddr) -> Self {
+        Self::new(ADDRESS, address.to_string())
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn is_address(&self) -> bool {
+        self.kind == ADDRESS
     }
 
     /// In what sense the value is meant.
@@ -57,6 +72,14 @@ impl Hasher {
         let mut hasher = self.0.as_ref().map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
         hasher.update(&(kind.len() as u64).to_le_bytes()).update(kind.as_bytes()).update(value);
         hasher.finalize().to_hex()[..32].to_owned()
+    }
+
+    /// What stands for parameters. With a key it is keyed as well: parameters can be guessed as easily as users.
+    pub(crate) fn params(&self, fingerprint: &Fingerprint) -> String {
+        match self.0 {
+            Some(_) => self.hash("params", fingerprint.to_string().as_bytes()),
+            None => fingerprint.short(),
+        }
     }
 
     pub(crate) fn identity(&self, identity: &Identity) -> String {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::policy::{Disconnect, DuplicatePolicy};
 use super::submission::Submission;
 use crate::error::Error;
+use crate::key::Key;
 
 tokio::task_local! {
     static CURRENT: Arc<dyn Request>;
@@ -14,6 +15,8 @@ tokio::task_local! {
 /// How a refusal is to be answered, where that is not as usual.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Answer {
+    /// The key that was refused.
+    pub(crate) key: Option<Key>,
     pub(crate) status: Option<u16>,
     pub(crate) message: Option<String>,
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Limits, duration};
 use crate::error::Error;
-use crate::manager::Strategy;
+use crate::manager::{LockOptions, Strategy};
 
 /// What holds for all guards of a service, unless a policy says otherwise. Every field has a default.
 ///
@@ -90,6 +90,20 @@ impl Settings {
     pub const fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
+    }
+
+    /// Checks that every interval in the range can be had.
+    pub(crate) fn check_within(&self, max_ttl: Duration) -> Result<(), Error> {
+        for (field, interval) in [("min_interval", self.min_interval), ("max_interval", self.max_interval)] {
+            if !(LockOptions::MIN_TTL..=max_ttl).contains(&interval) {
+                let accepted = format!(
+                    "accepted is {:?} to {max_ttl:?} (the manager's `max_ttl`)",
+                    LockOptions::MIN_TTL
+                );
+                return Err(Error::option(field, &format!("{interval:?}"), accepted));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

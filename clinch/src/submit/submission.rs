@@ -116,8 +116,11 @@ impl Submission {
                 return Err(Error::Missing { what: "the user of a submission", remedy });
             }
         };
-        let params =
-            if policy.include_params { self.hash_params(policy, limits)?.short() } else { ANY.to_owned() };
+        let params = if policy.include_params {
+            hasher.params(&self.hash_params(policy, limits)?)
+        } else {
+            ANY.to_owned()
+        };
         compose(&policy.key_prefix, &self.method, &[&user, &params])
     }
 }

@@ -6,6 +6,8 @@ mod bench;
 mod common;
 mod disconnect;
 mod handlers;
+mod hardening;
+mod hardening_shown;
 mod hostile;
 mod idempotency;
 mod idempotency_bodies;

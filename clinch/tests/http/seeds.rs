@@ -131,7 +131,7 @@ async fn a_custom_interval_is_what_the_refused_are_told_and_the_engine_keeps() {
 #[tokio::test]
 async fn an_interval_ends_by_itself() {
     for (engine, web, _server) in engines().await {
-        let settings = Settings::new().intervals(Duration::from_millis(1), LONG);
+        let settings = Settings::new().intervals(Duration::from_millis(10), LONG);
         let web = Web::new(Guards::new(web.guards().locks().clone()).with_settings(settings).unwrap());
         let short = DuplicatePolicy::new().interval(Duration::from_millis(100));
         let order = || post_as("alice", "/orders", &json!({"item": 7}));

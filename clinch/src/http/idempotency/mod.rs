@@ -46,9 +46,11 @@ impl IdempotencyLayer {
                 "accepted is a wait of at most 366 days",
             ));
         }
-        if policy.lease < LockOptions::MIN_TTL {
-            let (lease, accepted) = (format!("{:?}", policy.lease), "accepted is 10ms or more, such as 30s");
-            return Err(Error::option("lease", &lease, accepted));
+        let longest = web.guards().locks().max_ttl();
+        if !(LockOptions::MIN_TTL..=longest).contains(&policy.lease) {
+            let accepted =
+                format!("accepted is {:?} to {longest:?} (the manager's `max_ttl`)", LockOptions::MIN_TTL);
+            return Err(Error::option("lease", &format!("{:?}", policy.lease), accepted));
         }
         Ok(Self { web, policy: policy.into() })
     }

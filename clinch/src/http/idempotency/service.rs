@@ -15,7 +15,7 @@ use super::super::idempotency_key::idempotency_key;
 use super::super::look::{Look, unread};
 use super::super::response_body::ResponseBody;
 use super::super::service::run;
-use super::super::web::Web;
+use super::super::web::{Refused, Web};
 use super::super::{Refusal, RefusalKind};
 use super::rest::{self, Read, Rest};
 use super::stored::{Stored, kept};
@@ -45,7 +45,7 @@ where
     S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send,
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: Send> + Send + Unpin + 'static,
     R: Body<Data = Bytes> + Send + Unpin + 'static,
     R::Error: Send,
 {
@@ -92,7 +92,9 @@ impl Once {
         match idempotency_key(headers, self.policy.lenient) {
             Ok(None) if self.policy.required => Err(Refusal::new(RefusalKind::IdempotencyKeyMissing)),
             Ok(key) => Ok(key),
-            Err(reason) => Err(Refusal::new(RefusalKind::IdempotencyKeyMalformed).detail(reason)),
+            Err(reason) => {
+                Err(Refusal::new(RefusalKind::IdempotencyKeyMalformed).detail(reason).message(reason))
+            }
         }
     }
 
@@ -216,12 +218,12 @@ impl Once {
     /// The key in the engine, and what is asked for.
     fn wish(&self, look: Look<'_>, body: &Bytes, header: &str) -> Result<(Key, String), Error> {
         let guards = self.web.guards();
-        let user = guards.hasher().identity(&look.identity(&self.web, Some(body)));
+        let user = guards.hasher().identity(&look.principal(&self.web, body));
         let key = guards.hasher().hash("idempotency-key", header.as_bytes());
         let key = compose(&self.policy.key_prefix, &user, &[&key])?;
         let fingerprint =
             look.fingerprint_of_request(body, &self.policy.exclude_params, guards.settings().limits)?;
-        Ok((key, fingerprint.short()))
+        Ok((key, guards.hasher().params(&fingerprint)))
     }
 
     async fn ask(&mut self, guard: &str, key: &Key, fingerprint: &str) -> Result<Asked, Error> {
@@ -276,7 +278,9 @@ impl Once {
         fingerprint: String,
     ) -> Response<ResponseBody<Rest<R>>> {
         let status = response.status();
-        if !self.policy.stored.includes(status.as_u16()) {
+        // A guard inside of this one that refused it has not carried it out.
+        let refused = response.extensions().get::<Refused>().is_some();
+        if refused || !self.policy.stored.includes(status.as_u16()) {
             admission.finish(false).await;
             return response.map(unread_body);
         }

@@ -11,44 +11,43 @@ use crate::lease::{Claim, ClaimKey};
 use crate::store::{Diagnosis, ErrorKind, Severity, StoreError};
 use crate::stores::in_flight::Purpose;
 
-/// Commands that are needed, in scripts and outside of them.
-const COMMANDS: &[&str] = &[
-    "DEL",
-    "EVAL",
-    "EVALSHA",
-    "GET",
-    "GETRANGE",
-    "HDEL",
-    "HEXISTS",
-    "HGET",
-    "HKEYS",
-    "HLEN",
-    "HSET",
-    "PEXPIRE",
-    "PEXPIREAT",
-    "PING",
-    "PTTL",
-    "PUBLISH",
-    "SCAN",
-    "SET",
-    "SUBSCRIBE",
-    "TIME",
-    "UNSUBSCRIBE",
-    "ZADD",
-    "ZCARD",
-    "ZCOUNT",
-    "ZRANGE",
-    "ZRANGEBYSCORE",
-    "ZRANK",
-    "ZREM",
-    "ZREMRANGEBYSCORE",
-    "ZREVRANGE",
-    "ZSCORE",
+/// Commands without a key, whole: a server may crash over half a one that it is only asked about.
+const WITHOUT_KEY: &[&[&str]] =
+    &[&["EVAL", "return 1", "0"], &["EVALSHA", "0", "0"], &["PING"], &["SCAN", "0"], &["TIME"]];
+
+/// Commands on a key, and what follows the key.
+const ON_KEY: &[(&str, &[&str])] = &[
+    ("DEL", &[]),
+    ("GET", &[]),
+    ("GETRANGE", &["0", "1"]),
+    ("HDEL", &["f"]),
+    ("HEXISTS", &["f"]),
+    ("HGET", &["f"]),
+    ("HKEYS", &[]),
+    ("HLEN", &[]),
+    ("HSET", &["f", "v"]),
+    ("PEXPIRE", &["1"]),
+    ("PEXPIREAT", &["1"]),
+    ("PTTL", &[]),
+    ("SET", &["v"]),
+    ("ZADD", &["1", "m"]),
+    ("ZCARD", &[]),
+    ("ZCOUNT", &["0", "1"]),
+    ("ZRANGE", &["0", "1"]),
+    ("ZRANGEBYSCORE", &["0", "1"]),
+    ("ZRANK", &["m"]),
+    ("ZREM", &["m"]),
+    ("ZREMRANGEBYSCORE", &["0", "1"]),
+    ("ZREVRANGE", &["0", "1"]),
+    ("ZSCORE", &["m"]),
 ];
+
+/// Commands on a channel, and what follows the channel.
+const ON_CHANNEL: &[(&str, &[&str])] = &[("PUBLISH", &["m"]), ("SUBSCRIBE", &[]), ("UNSUBSCRIBE", &[])];
 
 const REMEDY: &str = "give it the rights that `deploy/redis/clinch.acl` lists, with your prefix";
 
-/// A right, as a rule that would give it, and a command that needs it.
+/// A right: a rule that would give it, and a command that needs it.
 struct Right {
     rule: String,
     command: Vec<String>,
@@ -58,6 +57,15 @@ impl Right {
     fn new(rule: String, command: &[&str]) -> Self {
         Self { rule, command: command.iter().map(|word| (*word).to_owned()).collect() }
     }
+
+    /// To run a command on what has this name.
+    fn on(name: &str, (command, rest): &(&str, &[&str])) -> Self {
+        Self::new(to_run(command), &[&[*command, name], *rest].concat())
+    }
+}
+
+fn to_run(command: &str) -> String {
+    format!("+{}", command.to_lowercase())
 }
 
 /// Asks for every right that is needed.
@@ -74,22 +82,13 @@ pub(super) async fn diagnose(
         }
         Err(error) => return Err(error),
     }
-    let rights = needed(names);
-    let mut call = scripts::RIGHTS.call();
-    for Right { command, .. } in &rights {
-        call = command.iter().fold(call.arg(command.len()), |call, word| call.arg(word.as_str()));
-    }
-    let answers: Result<Option<Vec<i64>>, _> = link.run(Purpose::Other, &call, None, |_| {}).await;
-    match answers {
-        Ok(Some(answers)) => {
-            let denied = rights.iter().zip(answers).filter(|(_, allowed)| *allowed == 0);
-            let denied: Vec<_> = denied.map(|(right, _)| format!("`{}`", right.rule)).collect();
-            diagnosis
-                .fact("missing_rights", if denied.is_empty() { "none".to_owned() } else { denied.join(" ") });
-            if !denied.is_empty() {
-                let problem = format!("the user lacks rights that are needed: {}", denied.join(" "));
-                diagnosis.finding("rights", Severity::Error, problem, REMEDY);
-            }
+    match missing(link, names).await {
+        Ok(Some(missing)) if missing.is_empty() => diagnosis.fact("missing_rights", "none"),
+        Ok(Some(missing)) => {
+            let missing = missing.iter().map(|rule| format!("`{rule}`")).collect::<Vec<_>>().join(" ");
+            let problem = format!("the user lacks rights that are needed: {missing}");
+            diagnosis.finding("rights", Severity::Error, problem, REMEDY);
+            diagnosis.fact("missing_rights", missing);
         }
         // Before 7.0. What is missing is seen when the steps are tried.
         Ok(None) => diagnosis.hidden("missing_rights", "this server does not tell"),
@@ -102,13 +101,55 @@ pub(super) async fn diagnose(
     Ok(())
 }
 
-/// The rights that are needed: to commands, to keys of every kind, and to channels.
-fn needed(names: &Names) -> Vec<Right> {
-    let commands =
-        COMMANDS.iter().map(|command| Right::new(format!("+{}", command.to_lowercase()), &[command]));
-    let mut rights: Vec<_> = commands.collect();
-    // A key that nobody uses.
-    let Ok(key) = Key::new("clinch-doctor") else { return rights };
+/// The rules that would give what is missing; nothing where the server cannot tell.
+async fn missing(link: &Link, names: &Names) -> Result<Option<Vec<String>>, StoreError> {
+    let mut missing = Vec::new();
+    let commands: Vec<_> =
+        WITHOUT_KEY.iter().filter_map(|words| Some(Right::new(to_run(words.first()?), words))).collect();
+    let (keys, channels) = needed(names);
+    // A script on a key needs every right to it, and scripts may be run, or there would be no answer.
+    let keys: Vec<_> = keys
+        .iter()
+        .map(|key| Right::new(format!("~{}", kind(key)), &["EVAL", "return 1", "1", key]))
+        .collect();
+    let Some(commands_allowed) = allowed(link, &commands).await? else { return Ok(None) };
+    let Some(keys_allowed) = allowed(link, &keys).await? else { return Ok(None) };
+    lacking(&commands, &commands_allowed, &mut missing);
+    // What may be done with keys is asked of one to which there is a right, so that it is the command that is denied.
+    let usable = keys.iter().zip(&keys_allowed).find(|(_, allowed)| **allowed);
+    if let Some(key) = usable.and_then(|(right, _)| right.command.last()) {
+        let on_key: Vec<_> = ON_KEY.iter().map(|command| Right::on(key, command)).collect();
+        lacking(&on_key, &allowed(link, &on_key).await?.unwrap_or_default(), &mut missing);
+    }
+    lacking(&keys, &keys_allowed, &mut missing);
+    for channel in channels {
+        let on_channel: Vec<_> = ON_CHANNEL.iter().map(|command| Right::on(&channel, command)).collect();
+        let on_channel_allowed = allowed(link, &on_channel).await?.unwrap_or_default();
+        if on_channel_allowed.iter().any(|allowed| !allowed) {
+            missing.push(format!("&{}", kind(&channel)));
+        }
+    }
+    Ok(Some(missing))
+}
+
+fn lacking(rights: &[Right], allowed: &[bool], missing: &mut Vec<String>) {
+    let denied = rights.iter().zip(allowed).filter(|(_, allowed)| !**allowed);
+    missing.extend(denied.map(|(right, _)| right.rule.clone()));
+}
+
+/// Which of these commands the user might run. None of them is run.
+async fn allowed(link: &Link, rights: &[Right]) -> Result<Option<Vec<bool>>, StoreError> {
+    let mut call = scripts::RIGHTS.call();
+    for Right { command, .. } in rights {
+        call = command.iter().fold(call.arg(command.len()), |call, word| call.arg(word.as_str()));
+    }
+    let answers: Option<Vec<i64>> = link.run(Purpose::Other, &call, None, |_| {}).await?;
+    Ok(answers.map(|answers| answers.into_iter().map(|answer| answer == 1).collect()))
+}
+
+/// A key of every kind, and a channel of every kind, that nobody uses.
+fn needed(names: &Names) -> (Vec<String>, Vec<String>) {
+    let Ok(key) = Key::new("clinch-doctor") else { return (Vec::new(), Vec::new()) };
     let ttl = Duration::from_millis(1);
     let lock = ClaimKey::lock(key.clone());
     let kinds = [
@@ -119,12 +160,7 @@ fn needed(names: &Names) -> Vec<Right> {
     ];
     let beside = [names.readers(&lock), names.writer(&lock), names.fence(&lock)];
     let keys = kinds.iter().map(|on| names.key(on)).chain(beside).chain(names.queue(&lock));
-    // `EVAL` with a key needs every right to it, and is allowed as such or else reported above.
-    rights.extend(keys.map(|key| Right::new(format!("~{}", kind(&key)), &["EVAL", "return 1", "1", &key])));
-    for channel in [names.channel(&lock), names.revocations()] {
-        rights.push(Right::new(format!("&{}", kind(&channel)), &["PUBLISH", &channel, "m"]));
-    }
-    rights
+    (keys.collect(), vec![names.channel(&lock), names.revocations()])
 }
 
 /// `P:lock:clinch-doctor` is one of `P:lock:*`, and `P:fence:{P:lock:…}` one of `P:fence:*`.
@@ -135,54 +171,37 @@ fn kind(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     /// Every command of a script is among those that are asked for.
     #[test]
     fn the_list_of_commands_is_whole() {
+        let outside = ["EVAL", "EVALSHA", "PING", "SCAN", "SUBSCRIBE", "UNSUBSCRIBE"];
+        let mut used: BTreeSet<_> = outside.into_iter().map(str::to_owned).collect();
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/stores/redis/lua");
-        let mut used = vec![
-            // Outside of scripts.
-            "EVAL",
-            "EVALSHA",
-            "PING",
-            "SCAN",
-            "SUBSCRIBE",
-            "UNSUBSCRIBE",
-        ]
-        .into_iter()
-        .map(str::to_owned)
-        .collect::<std::collections::BTreeSet<_>>();
         for file in std::fs::read_dir(folder).unwrap() {
             let source = std::fs::read_to_string(file.unwrap().path()).unwrap();
             for after in source.split("call('").skip(1) {
                 used.insert(after.split('\'').next().unwrap().to_owned());
             }
         }
-        assert!(used.contains("ZADD"), "{used:?}");
-        assert_eq!(used.into_iter().collect::<Vec<_>>(), COMMANDS);
+        let alone = WITHOUT_KEY.iter().map(|words| words[0]);
+        let on = ON_KEY.iter().chain(ON_CHANNEL).map(|(command, _)| *command);
+        let asked: BTreeSet<_> = alone.chain(on).map(str::to_owned).collect();
+        assert_eq!(used, asked);
     }
 
     #[test]
     fn rules_are_those_of_a_kind() {
-        let rights = needed(&Names::new("shop"));
-        let rules: Vec<_> = rights.iter().map(|right| right.rule.as_str()).skip(COMMANDS.len()).collect();
-        assert_eq!(
-            rules,
-            [
-                "~shop:lock:*",
-                "~shop:dup:*",
-                "~shop:idem:*",
-                "~shop:sem:*",
-                "~shop:shared:*",
-                "~shop:writer:*",
-                "~shop:fence:*",
-                "~shop:queue:*",
-                "~shop:queued:*",
-                "&shop:wake:*",
-                "&shop:revoked",
-            ]
-        );
-        assert_eq!(needed(&Names::new(""))[COMMANDS.len()].rule, "~lock:*");
+        let rules = |prefix: &str| {
+            let (keys, channels) = needed(&Names::new(prefix));
+            keys.iter().chain(&channels).map(|name| kind(name)).collect::<Vec<_>>().join(" ")
+        };
+        let kinds = "shop:lock:* shop:dup:* shop:idem:* shop:sem:* shop:shared:* shop:writer:* shop:fence:* shop:queue:* \
+                     shop:queued:* shop:wake:* shop:revoked";
+        assert_eq!(rules("shop"), kinds);
+        assert_eq!(rules(""), kinds.replace("shop:", ""));
     }
 }

@@ -245,6 +245,10 @@ fn unanswered() -> StoreError {
 }
 
 impl Store for SqliteStore {
+    fn engine(&self) -> &'static str {
+        "sqlite"
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             shared: true,

@@ -155,6 +155,13 @@ impl<'a> Params<'a> {
         param::find(self, name)
     }
 
+    /// How often a name stands in the query.
+    #[cfg(feature = "http")]
+    pub(crate) fn in_query(&self, name: &str) -> usize {
+        let query = form::blanks(self.query.as_bytes());
+        form::fields(&query).filter(|(known, _)| **known == *name.as_bytes()).count()
+    }
+
     /// Makes the fingerprint.
     ///
     /// # Errors

@@ -21,7 +21,8 @@ pub enum InFlight {
     Wait(#[serde(with = "duration")] Duration),
 }
 
-/// Which responses are stored and answered again. All others leave the key free for another try.
+/// Which responses are stored and answered again. All others leave the key free for another try; so does, whatever its status,
+/// the refusal of a guard inside of this one, because nothing was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

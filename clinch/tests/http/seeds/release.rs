@@ -72,7 +72,7 @@ async fn late_end(
     shown: &str,
 ) {
     let (here, there) = (engine.connect().await, engine.connect().await);
-    let settings = Settings::new().intervals(Duration::from_millis(1), 4 * LONG);
+    let settings = Settings::new().intervals(Duration::from_millis(10), 4 * LONG);
     let web = Web::new(Guards::new(here.clone()).with_settings(settings).unwrap());
     let interval = if loses == Loses::ByForce { 2 * LONG } else { Duration::from_millis(50) };
     let policy = DuplicatePolicy::new().interval(interval).release(release);
