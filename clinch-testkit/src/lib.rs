@@ -4,6 +4,7 @@ pub mod browser;
 pub mod history;
 pub mod http;
 pub mod planted;
+pub mod prometheus;
 pub mod proxy;
 pub mod serve;
 pub mod server;

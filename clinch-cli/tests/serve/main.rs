@@ -15,3 +15,4 @@ mod ending;
 mod health;
 mod limits;
 mod playground;
+mod prometheus;

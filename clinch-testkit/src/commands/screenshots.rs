@@ -32,7 +32,7 @@ pub(crate) async fn run(args: &Args) -> bool {
     let over = AtomicBool::new(false);
     let url = format!("http://{}/", serve.addr);
     let taken = std::thread::scope(|scope| {
-        for lane in 0..6 {
+        for lane in 0..8 {
             let (over, addr) = (&over, serve.addr);
             scope.spawn(move || load(addr, lane, over));
         }
@@ -51,7 +51,6 @@ async fn hold(url: &str) -> Vec<clinch::LockGuard> {
         ("web-3", "checkout", "order:1042", 20, true),
         ("web-1", "checkout", "order:1077", 25, true),
         ("worker-2", "nightly import", "import:customers", 120, true),
-        ("worker-2", "thumbnails", "media:resize:5", 60, false),
         ("cron-1", "billing run", "billing:2026-10", 300, true),
     ] {
         let locks = LockManager::builder().host(host).connect(url).await.expect("the engine is there");
@@ -60,7 +59,7 @@ async fn hold(url: &str) -> Vec<clinch::LockGuard> {
         held.push(locks.lock(key, options).await.expect("nobody else has it"));
     }
     let locks = LockManager::builder().host("web-2").connect(url).await.expect("the engine is there");
-    for _ in 0..3 {
+    for _ in 0..2 {
         let limit = locks.limit("exports", 4).expect("a limit");
         let options = LockOptions::new(Duration::from_secs(90)).renew().label("export");
         held.push(limit.acquire(options).await.expect("there is a permit"));
@@ -74,8 +73,9 @@ fn load(addr: std::net::SocketAddr, lane: u64, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let random = turn >> 33;
-        let work = [4, 12, 30, 80, 200, 450][usize::try_from(random % 6).expect("small")];
+        let work = [40, 120, 300, 700, 1200, 2500][usize::try_from(random % 6).expect("small")];
         let path = match random / 6 % 5 {
+            _ if lane >= 5 => "/demo/seats/A7?work_ms=900".to_owned(),
             0 | 1 => format!("/demo/orders?work_ms={work}"),
             2 => format!("/demo/orders/{}/pay?work_ms={work}", random % 3),
             3 => format!("/demo/reports?work_ms={work}"),
@@ -94,11 +94,11 @@ fn shoot(url: &str, into: &Path, load: Duration) {
     browser.resize(1440, 1020);
     browser.prefer("light");
     browser.go(url);
-    browser.wait_for("document.querySelectorAll('#rows tr').length >= 8");
+    browser.wait_for("document.querySelectorAll('#rows tr').length >= 6");
     // Not to wait for anything: so that the charts have a past.
     std::thread::sleep(load);
     for (scheme, width, height, name) in
-        [("light", 1440, 1150, "light"), ("dark", 1440, 1150, "dark"), ("light", 390, 1100, "phone")]
+        [("light", 1440, 1180, "light"), ("dark", 1440, 1180, "dark"), ("light", 390, 1100, "phone")]
     {
         browser.prefer(scheme);
         browser.resize(width, height);

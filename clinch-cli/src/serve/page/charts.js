@@ -30,12 +30,13 @@ function line(points, bottom, name) {
   return [s('path', { class: `area f-${name}`, d: area }), s('path', { class: `series s-${name}`, d: path })];
 }
 
-/** What a chart is drawn in: its size on the screen, so that text keeps its own. */
-function frame(svg) {
+/** What a chart is drawn in: its size on the screen, so that text keeps its own; with room for labels at the left. */
+function frame(svg, labels) {
   const box = svg.getBoundingClientRect();
   const [width, height] = [Math.max(120, box.width), Math.max(80, box.height)];
   svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
-  return { width, height, left: 34, right: width - 4, top: 8, bottom: height - 18 };
+  const left = labels.length ? 10 + 6.4 * Math.max(...labels.map((label) => label.length)) : 0;
+  return { left, right: width - 4, top: 8, bottom: height - 18 };
 }
 
 /** A number that is easy to read and not below this one. */
@@ -45,23 +46,26 @@ function round(top) {
   return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= top * 0.999);
 }
 
-function axes(area, top, label) {
+const SHARES = [0, 0.5, 1];
+
+function axes(area, labels) {
   const parts = [];
-  for (const share of [0, 0.5, 1]) {
+  SHARES.forEach((share, i) => {
     const y = area.bottom - share * (area.bottom - area.top);
     parts.push(s('line', { class: 'grid', x1: area.left, x2: area.right, y1: y, y2: y }));
-    parts.push(s('text', { x: area.left - 6, y: y + 4, 'text-anchor': 'end' }, label(top * share)));
-  }
+    parts.push(s('text', { x: area.left - 6, y: y + 4, 'text-anchor': 'end' }, labels[i]));
+  });
   return parts;
 }
 
 /** Several lines over the last minutes. `series` are pairs of a name and its values, which may be `null`. */
 export function lines(svg, series, label, said) {
-  const area = frame(svg);
   const known = series.flatMap(([, values]) => values).filter((value) => value !== null);
   const top = round(Math.max(0, ...known));
+  const labels = SHARES.map((share) => label(top * share));
+  const area = frame(svg, labels);
   const step = (area.right - area.left) / (POINTS - 1);
-  const parts = axes(area, top, label);
+  const parts = axes(area, labels);
   for (const [name, values] of series) {
     const from = area.right - (values.length - 1) * step;
     let points = [];
@@ -83,7 +87,7 @@ export function lines(svg, series, label, said) {
 
 /** How many were held how long. `hold` has the upper bounds of the buckets in seconds, and how many fell into each. */
 export function histogram(svg, hold) {
-  const area = { ...frame(svg), left: 0 };
+  const area = frame(svg, []);
   const all = hold.counts.reduce((sum, n) => sum + n, 0);
   const top = Math.max(1, ...hold.counts);
   const width = (area.right - area.left) / hold.counts.length;
@@ -96,7 +100,7 @@ export function histogram(svg, hold) {
     parts.push(s('rect', { class: n ? 'bucket' : 'bucket none', x: x + 1.5, y: area.bottom - tall, width: Math.max(1, width - 3), height: tall, rx: 2 },
       s('title', {}, `${name}: ${count(n)}`)));
     if (n > 0 && hold.counts.length <= 16) parts.push(s('text', { x: x + width / 2, y: area.bottom - tall - 4, 'text-anchor': 'middle' }, n > 9999 ? `${Math.round(n / 1000)}k` : String(n)));
-    if (i % 3 === 1 && below !== undefined) parts.push(s('text', { x: x + width, y: area.bottom + 14, 'text-anchor': 'middle' }, brief(below)));
+    if (i % 4 === 3 && below !== undefined) parts.push(s('text', { x: x + width, y: area.bottom + 14, 'text-anchor': 'middle' }, brief(below)));
   });
   svg.replaceChildren(...parts);
   svg.setAttribute('aria-label', `${count(all)} leases were held and given back${all ? `, ${duration(hold.mean_s * 1000)} on average` : ''}`);

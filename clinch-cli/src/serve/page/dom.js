@@ -51,6 +51,7 @@ export function duration(ms) {
 
 /** A short time in microseconds: a number and its unit. */
 export function short(us) {
+  if (us === 0) return ['0', 'µs'];
   if (us < 1000) return [us < 10 ? us.toFixed(1) : String(Math.round(us)), 'µs'];
   if (us < 1e6) return [us < 1e4 ? (us / 1000).toFixed(2) : (us / 1000).toFixed(us < 1e5 ? 1 : 0), 'ms'];
   return [(us / 1e6).toFixed(2), 's'];

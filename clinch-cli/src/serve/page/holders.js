@@ -34,40 +34,27 @@ export function filters(changed) {
 /** Shows a sample. */
 export function show(state) {
   const now = performance.now();
-  const seen = new Set();
+  const seen = new Set(state.rows.map((holder) => holder.id));
+  for (const [id, row] of rows) {
+    if (!seen.has(id)) {
+      rows.delete(id);
+      row.element.remove();
+    }
+  }
   let before = null;
   for (const holder of state.rows) {
-    seen.add(holder.id);
     let row = rows.get(holder.id);
     if (!row) {
       row = make(holder);
       rows.set(holder.id, row);
-      if (!stillness.matches) row.element.animate([{ opacity: 0.2 }, { opacity: 1 }], 300);
+      if (!stillness.matches) row.element.animate([{ opacity: 0.4 }, { opacity: 1 }], 160);
     }
     update(row, holder, state, now);
-    const next = living(before ? before.nextElementSibling : $('rows').firstElementChild);
+    const next = before ? before.nextElementSibling : $('rows').firstElementChild;
     if (next !== row.element) $('rows').insertBefore(row.element, next);
     before = row.element;
   }
-  for (const [id, row] of rows) {
-    if (!seen.has(id)) vanish(id, row);
-  }
   about(state);
-}
-
-/** This row, or the next one that is not about to go. */
-function living(element) {
-  while (element?.classList.contains('gone')) element = element.nextElementSibling;
-  return element;
-}
-
-/** A row that is gone fades; it is no longer anybody's. */
-function vanish(id, row) {
-  rows.delete(id);
-  row.element.classList.add('gone');
-  row.button.disabled = true;
-  if (stillness.matches) row.element.remove();
-  else setTimeout(() => row.element.remove(), 260);
 }
 
 function make(holder) {

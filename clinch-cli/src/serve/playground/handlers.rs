@@ -59,6 +59,7 @@ const fn usual() -> u64 {
 
 /// The same order by the same user is refused while the first one is being taken, whatever its timestamp says.
 #[clinch::prevent_duplicate(
+    name = "orders",
     interval = "5s",
     message = "this order is being taken already; please do not submit twice",
     exclude_params = ["timestamp", "work_ms"],
@@ -74,7 +75,7 @@ pub(super) async fn create_order(
 }
 
 /// Only one at a time pays an order; the others do not wait. The fence tells a ledger who is late.
-#[clinch::lock(key = "order:{id}", ttl_ms = 15_000, fenced, lease = lease)]
+#[clinch::lock(name = "pay", key = "order:{id}", ttl_ms = 15_000, fenced, lease = lease)]
 pub(super) async fn pay(
     State(desk): State<Desk>,
     Path(id): Path<String>,
@@ -86,7 +87,7 @@ pub(super) async fn pay(
 }
 
 /// One at a time, and the others wait for their turn.
-#[clinch::lock(key = "seat:{id}", ttl_ms = 15_000, wait_ms = 10_000)]
+#[clinch::lock(name = "seats", key = "seat:{id}", ttl_ms = 15_000, wait_ms = 10_000)]
 pub(super) async fn hand_out(
     State(desk): State<Desk>,
     Path(id): Path<String>,

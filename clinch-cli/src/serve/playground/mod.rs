@@ -35,11 +35,14 @@ pub(super) fn routes(
 
     // One export at a time, whoever asks and for whatever.
     let gate = DuplicatePolicy::new()
+        .name("export")
         .include_user(false)
         .include_params(false)
         .message("an export is running; one is enough for everybody");
-    let two = LimitPolicy::new("reports", 2).message("two reports are being written; try again in a moment");
-    let once = IdempotencyPolicy::new().required(true);
+    let two = LimitPolicy::new("reports", 2)
+        .name("reports")
+        .message("two reports are being written; try again in a moment");
+    let once = IdempotencyPolicy::new().name("payments").required(true);
 
     let guarded = Router::new()
         // By attributes: see the handlers.
