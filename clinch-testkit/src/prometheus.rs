@@ -8,6 +8,7 @@
 )]
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
@@ -21,6 +22,9 @@ use crate::server::process::{Process, guarded, spawn};
 
 /// No step takes longer, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where it says what is wrong.
+const LOG: &str = "log";
 
 /// Pause between two looks.
 const POLL: Duration = Duration::from_millis(50);
@@ -51,21 +55,12 @@ impl Prometheus {
         );
         let file = folder.path().join("prometheus.yml");
         std::fs::write(&file, config).expect("its configuration can be written");
-        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let mut command = guarded(OsStr::new("prometheus"));
-        command
-            .arg(format!("--config.file={}", file.display()))
-            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
-            .arg(format!("--web.listen-address={addr}"))
-            .arg("--log.level=error")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        let process = spawn(command).expect("prometheus can be started (Debian: prometheus)");
-        let prometheus = Self { addr, _process: process, _folder: folder };
-        prometheus.wait("Prometheus is ready", || {
-            http::get(addr, "/-/ready").try_send().is_ok_and(|answer| answer.status == 200)
+        let started = (0..5).find_map(|_| start(&file, folder.path()));
+        let (addr, process) = started.unwrap_or_else(|| {
+            let log = std::fs::read_to_string(folder.path().join(LOG)).unwrap_or_default();
+            panic!("Prometheus ended at its start:\n{log}")
         });
-        prometheus
+        Self { addr, _process: process, _folder: folder }
     }
 
     /// The value of an expression that has one; `None` if it has none, or several.
@@ -94,17 +89,39 @@ impl Prometheus {
     /// # Panics
     /// If it does not.
     pub fn wait_for(&self, expression: &str, value: f64) {
-        let near = || self.query(expression).is_some_and(|found| (found - value).abs() < 1e-9);
-        let what = format!("{expression} is {value}, not {:?}", self.query(expression));
-        self.wait(&what, near);
-    }
-
-    #[expect(clippy::unused_self, reason = "it is Prometheus that is waited for")]
-    fn wait(&self, what: &str, holds: impl Fn() -> bool) {
         let deadline = Instant::now() + PATIENCE;
-        while !holds() {
-            assert!(Instant::now() < deadline, "still not: {what}");
+        loop {
+            let found = self.query(expression);
+            if found.is_some_and(|found| (found - value).abs() < 1e-9) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{expression} is {found:?}, not {value}");
             std::thread::sleep(POLL);
         }
     }
+}
+
+/// Starts one on a free port; `None` if it ended, as it does when somebody else was faster to take that port.
+fn start(config: &Path, folder: &Path) -> Option<(SocketAddr, Process)> {
+    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let log = File::create(folder.join(LOG)).expect("a file for its log");
+    let mut command = guarded(OsStr::new("prometheus"));
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+        .arg(format!("--web.listen-address={addr}"))
+        .arg("--log.level=error")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    let mut process = spawn(command).expect("prometheus can be started (Debian: prometheus)");
+    let deadline = Instant::now() + PATIENCE;
+    while !http::get(addr, "/-/ready").try_send().is_ok_and(|answer| answer.status == 200) {
+        if process.has_ended() {
+            return None;
+        }
+        assert!(Instant::now() < deadline, "Prometheus does not become ready");
+        std::thread::sleep(POLL);
+    }
+    Some((addr, process))
 }

@@ -89,6 +89,7 @@ fn load(addr: std::net::SocketAddr, lane: u64, over: &AtomicBool) {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "pixels of a page")]
 fn shoot(url: &str, into: &Path, load: Duration) {
     let browser = Browser::start();
     browser.resize(1440, 1020);
@@ -107,6 +108,10 @@ fn shoot(url: &str, into: &Path, load: Duration) {
         browser.wait_for("document.querySelectorAll('.cell[data-is=accepted]').length === 1");
         browser.wait_for("document.getElementById('storm-note').textContent.includes('×')");
         let _ = browser.eval("window.scrollTo(0, 0) ?? 1");
+        // As tall as the page, within reason.
+        let tall = browser.eval("document.querySelector('footer.bottom').getBoundingClientRect().bottom");
+        let tall = tall.as_f64().map_or(height, |tall| (tall as u32).clamp(600, height));
+        browser.resize(width, tall);
         // Transitions end.
         std::thread::sleep(Duration::from_millis(700));
         browser.shoot(&into.join(format!("console-{name}.png")));

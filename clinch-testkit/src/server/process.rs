@@ -32,7 +32,7 @@ impl Process {
         self.child.stdout.take()
     }
 
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
     }
 
