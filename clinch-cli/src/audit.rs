@@ -15,6 +15,7 @@ use clinch::{Error, Holder};
 use serde::Serialize;
 
 use crate::holder::View;
+use crate::state;
 
 /// The log, open for appending.
 #[derive(Debug)]
@@ -79,6 +80,10 @@ pub(crate) struct Asked<'a> {
 impl Audit {
     /// Opens the log, and makes it if it is not there. `via` is the part of the program that acts.
     pub(crate) fn open(path: &Path, via: &'static str) -> io::Result<Self> {
+        // One's own folder is made; where else a path leads, a typing error might have led it.
+        if let Some(folder) = state::folder().filter(|folder| path.parent() == Some(folder.as_path())) {
+            state::make(&folder)?;
+        }
         let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
         end_last_line(&mut file)?;
         Ok(Self { path: path.to_owned(), file, by: By::this_process(via) })

@@ -25,6 +25,7 @@ mod pattern;
 mod release;
 mod run;
 mod runtime;
+mod serve;
 mod state;
 
 use std::process::ExitCode;

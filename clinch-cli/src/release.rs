@@ -17,7 +17,6 @@ use crate::holder::{self, View};
 use crate::listing::holders_of;
 use crate::output::{Output, write, write_json};
 use crate::runtime::on_one_thread;
-use crate::state;
 
 /// What is wanted.
 #[derive(Debug)]
@@ -107,10 +106,6 @@ impl Release {
 
     fn audit(&self) -> Result<Option<Audit>, Failure> {
         let Some(path) = &self.audit_log else { return Ok(None) };
-        // One's own folder is made; where else a path leads, a typing error might have led it.
-        if let Some(folder) = state::folder().filter(|folder| path.parent() == Some(folder.as_path())) {
-            state::make(&folder).map_err(|error| unlogged(path, &error))?;
-        }
         Audit::open(path, "clinch release").map(Some).map_err(|error| unlogged(path, &error))
     }
 

@@ -45,6 +45,8 @@ enum Args {
     Fences(commands::fences::Args),
     /// Sends submissions to the example shop at a steady rate, a tenth of them duplicates.
     Load(commands::load::Args),
+    /// Takes the pictures of the console that are in `docs/`.
+    Screenshots(commands::screenshots::Args),
     /// Runs a command with a Redis server of its own, whose address it finds in `CLINCH_STORE`.
     WithRedis(commands::with_redis::Args),
     /// The other process of `handover`.
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Args::Simulate(args) => commands::simulate::run(&args),
         Args::Fences(args) => commands::fences::run(&args),
         Args::WithRedis(args) => commands::with_redis::run(&args),
+        Args::Screenshots(args) => on_a_runtime(commands::screenshots::run(&args)),
         Args::Load(args) => on_a_runtime(commands::load::run(&args)),
         Args::Handover(args) => on_a_runtime(commands::handover::run(&args)),
         Args::Counter(args) => commands::counter::run(&args),

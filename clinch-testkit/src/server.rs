@@ -37,7 +37,7 @@ mod client;
 mod clock;
 mod peek;
 pub(crate) mod ports;
-mod process;
+pub(crate) mod process;
 mod tls;
 pub(crate) mod url;
 

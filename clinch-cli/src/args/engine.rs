@@ -43,7 +43,7 @@ impl RawEngine {
 
     /// The same, or one of this process's own.
     pub(super) fn checked_any(self) -> Result<Engine, Failure> {
-        let config = self.load(None)?;
+        let config = self.load(None, &[])?;
         if !config.source("store").is_default() {
             return Ok(Engine { config });
         }
@@ -52,10 +52,15 @@ impl RawEngine {
                         for instance to redis://127.0.0.1:6379";
             return Err(Failure::new(Exit::USAGE, what));
         };
-        Ok(Engine { config: self.load(Some(&url))? })
+        Ok(Engine { config: self.load(Some(&url), &[])? })
     }
 
-    fn load(&self, default_url: Option<&str>) -> Result<Config, Failure> {
+    /// One of this process's own unless it is named; with these further flags, each with its field.
+    pub(super) fn checked_or_memory(self, flags: &[(&str, &str, String)]) -> Result<Engine, Failure> {
+        Ok(Engine { config: self.load(None, flags)? })
+    }
+
+    fn load(&self, default_url: Option<&str>, flags: &[(&str, &str, String)]) -> Result<Config, Failure> {
         let mut loader = Config::loader().environment();
         if let Some(file) = &self.config {
             loader = loader.file(file);
@@ -68,6 +73,9 @@ impl RawEngine {
             if let Some(value) = value {
                 loader = loader.set(field, flag, value);
             }
+        }
+        for (field, flag, value) in flags {
+            loader = loader.set(*field, *flag, value);
         }
         Ok(loader.load()?)
     }

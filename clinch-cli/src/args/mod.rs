@@ -16,6 +16,7 @@ mod ls;
 mod output;
 mod release;
 mod run;
+mod serve;
 mod values;
 
 use std::ffi::OsString;
@@ -64,6 +65,7 @@ commands! {
     Ls: ls::RawLs => crate::ls::Ls,
     Inspect: inspect::RawInspect => crate::inspect::Inspect,
     Release: release::RawRelease => crate::release::Release,
+    Serve: serve::RawServe => crate::serve::Serve,
     Doctor: doctor::RawDoctor => crate::doctor::Doctor,
     Bench: bench::RawBench => crate::bench::Bench,
     Config: config::RawConfig => crate::config::Configuration,

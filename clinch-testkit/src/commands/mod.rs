@@ -13,6 +13,7 @@ pub(crate) mod load;
 pub(crate) mod permits;
 pub(crate) mod queue;
 pub(crate) mod renewals;
+pub(crate) mod screenshots;
 pub(crate) mod simulate;
 mod spans;
 pub(crate) mod with_redis;

@@ -31,7 +31,7 @@ pub(crate) fn listen() -> TcpListener {
 }
 
 /// A port that was free a moment ago. Whoever binds it must be prepared to find it taken.
-pub(super) fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     listen().local_addr().expect("a listener has an address").port()
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::Instant;
 use std::{fmt, io, thread};
@@ -18,7 +18,7 @@ use super::{LIFECYCLE_TIMEOUT, POLL_INTERVAL, binary, clock};
 ///
 /// It is not waited for before, so its id cannot come to mean another process while this value exists.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
 }
 
@@ -27,7 +27,12 @@ impl Process {
         self.child.id()
     }
 
-    pub(super) fn has_ended(&mut self) -> bool {
+    /// What it writes, if that is a pipe and was not taken before.
+    pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
     }
 
@@ -139,7 +144,7 @@ pub(super) fn read_log(log: &Path, from: u64) -> String {
 
 /// A command that the kernel kills when the thread that spawned it ends, where `setpriv` is there to ask for
 /// it.
-pub(super) fn guarded(program: &OsStr) -> Command {
+pub(crate) fn guarded(program: &OsStr) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     const PREFIX: [&str; 3] = ["--pdeathsig", "KILL", "--"];
     let has_setpriv = *SETPRIV.get_or_init(|| {
@@ -158,7 +163,7 @@ pub(super) fn guarded(program: &OsStr) -> Command {
 ///
 /// The parent-death signal comes when the *thread* that spawned the child ends, and each test has a thread of
 /// its own, while a server may be passed on to another test or kept in a static.
-pub(super) fn spawn(command: Command) -> io::Result<Process> {
+pub(crate) fn spawn(command: Command) -> io::Result<Process> {
     type Job = (Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {

@@ -111,6 +111,15 @@ fn serve(config: &Config, serve: &Serve) -> Result<(), ConfigError> {
             "accepted are a scheme and a host, such as https://ops.example.com or http://localhost:8080";
         return Err(config.wrong("serve.allowed_origins", format!("`{origin}` is not accepted; {accepted}")));
     }
+    if let Some(host) = serve.allowed_hosts.iter().find(|host| !host.chars().all(is_host_sign)) {
+        let accepted =
+            "accepted are names with or without a port, such as locks.example.com or localhost:8080";
+        return Err(config.wrong("serve.allowed_hosts", format!("`{host}` is not accepted; {accepted}")));
+    }
+    if !(1..=1 << 20).contains(&serve.max_connections) {
+        let problem = format!("`{}` is not accepted; accepted is 1 to {}", serve.max_connections, 1 << 20);
+        return Err(config.wrong("serve.max_connections", problem));
+    }
     if !(1024..=1 << 30).contains(max_request_bytes) {
         let problem = format!("`{max_request_bytes}` is not accepted; accepted is 1024 to {}", 1 << 30);
         return Err(config.wrong("serve.max_request_bytes", problem));
@@ -119,14 +128,21 @@ fn serve(config: &Config, serve: &Serve) -> Result<(), ConfigError> {
         let problem = format!("{request_timeout:?} is not accepted; accepted is 10 ms to 1 h");
         return Err(config.wrong("serve.request_timeout", problem));
     }
+    if serve.drain_timeout > Duration::from_secs(3600) {
+        let problem = format!("{:?} is not accepted; accepted is 0 to 1 h", serve.drain_timeout);
+        return Err(config.wrong("serve.drain_timeout", problem));
+    }
     Ok(())
 }
 
 /// As a browser writes it: scheme, host, perhaps a port, and nothing else.
 fn is_origin(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else { return false };
-    let host_sign = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
-    matches!(scheme, "http" | "https") && !host.is_empty() && host.chars().all(host_sign)
+    matches!(scheme, "http" | "https") && !host.is_empty() && host.chars().all(is_host_sign)
+}
+
+const fn is_host_sign(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']')
 }
 
 /// The file of certificates, if it looks like one.

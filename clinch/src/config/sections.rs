@@ -63,13 +63,22 @@ pub struct Serve {
     pub token: Option<Secret>,
     /// Origins of web pages that may change something, besides the program's own: `https://ops.example.com`.
     pub allowed_origins: Vec<String>,
-    /// Where force-releases are written down.
+    /// Names under which it is reached, besides its own, with a port or for any port: `locks.example.com`.
+    pub allowed_hosts: Vec<String>,
+    /// Where force-releases are written down; `audit.log` in the user's state folder unless set.
     pub audit_log: Option<PathBuf>,
+    /// Whether there is a playground; unless set, only on an engine that nobody else uses (`memory:`).
+    pub playground: Option<bool>,
+    /// How many connections may be open at a time; 512 unless set.
+    pub max_connections: usize,
     /// How large a request may be; 1 MiB unless set.
     pub max_request_bytes: usize,
-    /// How long a request may take; 10 s unless set.
+    /// How long a request may take; 30 s unless set.
     #[serde(with = "duration")]
     pub request_timeout: Duration,
+    /// How long requests that run may go on when the program is told to end; 10 s unless set.
+    #[serde(with = "duration")]
+    pub drain_timeout: Duration,
 }
 
 impl Default for Serve {
@@ -78,9 +87,13 @@ impl Default for Serve {
             listen: (Ipv4Addr::LOCALHOST, 4747).into(),
             token: None,
             allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
             audit_log: None,
+            playground: None,
+            max_connections: 512,
             max_request_bytes: 1024 * 1024,
-            request_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(10),
         }
     }
 }

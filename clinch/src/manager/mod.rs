@@ -389,6 +389,12 @@ impl LockManager {
         Ok(revoked)
     }
 
+    /// How many wait in this process, by what they wait for. Those in an engine's queue
+    /// ([`fair`](LockOptions::fair)) and those who want several keys at once are not among them.
+    pub fn waiting(&self) -> Vec<(ClaimKey, usize)> {
+        self.core.lines.waiting()
+    }
+
     /// A real round trip to the engine; returns how long it took.
     ///
     /// # Errors

@@ -416,6 +416,18 @@ impl Lines {
         })
     }
 
+    /// How many stand in line for each key.
+    pub(super) fn waiting(&self) -> Vec<(ClaimKey, usize)> {
+        let mut waiting = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let lines =
+                shard.iter().map(|(on, slot)| (on, slot.lanes.iter().map(|(_, lane)| lane.line.len()).sum()));
+            waiting.extend(lines.filter(|(_, count)| *count > 0).map(|(on, count)| (on.clone(), count)));
+        }
+        waiting
+    }
+
     /// In how many ways a key is wanted at the most; for tests.
     #[cfg(test)]
     pub(super) fn most_lanes(&self) -> usize {
