@@ -4,7 +4,6 @@
 //! - A client has a few seconds for the head of each request, which is also how long an idle connection is kept.
 //! - A client that does not take its answer is dropped: a stalled reader holds a place no longer than a stalled writer.
 
-use std::convert::Infallible;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -14,7 +13,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
-use axum::response::Response;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -125,7 +123,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, app: Router, limits: &Limits
     let answer = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(peer));
         let mut app = app.clone();
-        async move { Result::<Response, Infallible>::Ok(app.call(request).await?) }
+        async move { app.call(request).await }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
