@@ -196,6 +196,8 @@ pub fn limit(options: TokenStream, item: TokenStream) -> TokenStream {
 /// `strategy`, `enabled`, `shadow`, `manager` and `lease` are as in [`lock`], and so is what is said there about templates,
 /// managers and functions.
 ///
+/// It guards its handler whatever the verb, unlike a layer, which lets GET, HEAD and OPTIONS pass unless it is told otherwise.
+///
 /// A success, for `release`, is an `Ok`; over HTTP, an `Ok` with a status of 400 or more is none, if it is a response, a status,
 /// or a tuple that begins with one. What a type of your own becomes is not known here: make it an `Err`, or a response.
 #[proc_macro_attribute]

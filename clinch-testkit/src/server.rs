@@ -51,6 +51,7 @@ use tempfile::TempDir;
 pub use binary::{Flavor, SERVER_ENV, Version};
 pub use builder::Builder;
 pub use client::Reply;
+pub use clock::move_wall_clock;
 
 use client::Connection;
 use process::Process;

@@ -35,6 +35,8 @@ fn a_waiter_in_another_process_is_woken_by_push() {
 fn lock_cycles_do_not_grow_the_process() {
     let (holds, text) = testkit(&["cycles", "--count", "200000"]);
     assert!(holds, "{text}");
-    let (holds, text) = testkit(&["cycles", "--redis", "--count", "20000"]);
+    let (holds, text) = testkit(&["cycles", "--store", "redis", "--count", "20000"]);
+    assert!(holds, "{text}");
+    let (holds, text) = testkit(&["cycles", "--store", "sqlite", "--count", "20000"]);
     assert!(holds, "{text}");
 }

@@ -40,7 +40,7 @@
 #![cfg_attr(not(all(feature = "macros", feature = "axum")), allow(dead_code))]
 
 /// The examples of the README, as tests.
-#[cfg(all(doctest, feature = "axum"))]
+#[cfg(all(doctest, feature = "axum", feature = "config"))]
 #[doc = include_str!("../../README.md")]
 struct ReadmeExamples;
 

@@ -1,6 +1,13 @@
 //! `deploy/redis/clinch.acl` is enough for everything that the store does, and nothing in it is too much.
 
 #![cfg(all(feature = "redis", feature = "conformance", feature = "submit"))]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::large_futures,
+    reason = "a test stops at the first surprise, and its stack is large enough"
+)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

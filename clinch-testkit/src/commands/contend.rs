@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clinch::{LockManager, LockOptions};
-use clinch_testkit::server::RedisServer;
 
+use super::engine::{Engine, StoreArg};
 use super::kid::{Kid, now, orders};
 use super::spans::{Span, most_at_once};
 
@@ -27,6 +27,8 @@ pub(crate) struct Args {
     /// How many tasks in each process.
     #[arg(long, default_value_t = 32)]
     tasks: usize,
+    #[command(flatten)]
+    store: StoreArg,
 }
 
 /// What one process does.
@@ -47,12 +49,12 @@ struct Tenure {
 }
 
 pub(crate) fn run(args: &Args) -> bool {
-    let server = RedisServer::start();
+    let engine = Engine::of(&args.store);
     let folder = tempfile::tempdir().unwrap();
     let file = |i: usize| folder.path().join(i.to_string());
     let fighter = |i| {
         let (file, seconds, tasks) = (file(i), args.seconds.to_string(), args.tasks.to_string());
-        let arguments = ["contend-fighter", &server.url(), file.to_str().unwrap(), &seconds, &tasks];
+        let arguments = ["contend-fighter", &engine.url(), file.to_str().unwrap(), &seconds, &tasks];
         Kid::new(&arguments.map(str::to_owned))
     };
     let mut fighters: Vec<_> = (0..PROCESSES).map(fighter).collect();
@@ -80,7 +82,7 @@ pub(crate) fn run(args: &Args) -> bool {
         (0..PROCESSES).map(longest).collect::<Vec<_>>()
     );
     let fair = counts.iter().all(|count| count * SHARE >= tenures.len());
-    fair && overlaps == 0 && together == 1 && server.keys("*").is_empty()
+    fair && overlaps == 0 && together == 1 && engine.left().is_empty()
 }
 
 /// Three numbers a tenure, as they are in memory: there may be millions.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clinch::{LockManager, LockOptions};
-use clinch_testkit::server::RedisServer;
+
+use super::engine::{Engine, StoreArg};
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -15,6 +16,8 @@ pub(crate) struct Args {
     /// How many tasks in each; every task increments once.
     #[arg(long, default_value_t = 250)]
     tasks: u64,
+    #[command(flatten)]
+    store: StoreArg,
 }
 
 /// What one process does.
@@ -26,7 +29,7 @@ pub(crate) struct WorkerArgs {
 }
 
 pub(crate) fn run(args: &Args) -> bool {
-    let server = RedisServer::start();
+    let engine = Engine::of(&args.store);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("number");
     std::fs::write(&file, "0").unwrap();
@@ -34,7 +37,7 @@ pub(crate) fn run(args: &Args) -> bool {
     let started = Instant::now();
     let worker = |_| {
         let file = file.to_str().unwrap().to_owned();
-        super::another(&["counter-worker".to_owned(), server.url(), file, args.tasks.to_string()])
+        super::another(&["counter-worker".to_owned(), engine.url(), file, args.tasks.to_string()])
     };
     let workers: Vec<_> = (0..args.processes).map(worker).collect();
     let mut all_well = true;
@@ -44,10 +47,11 @@ pub(crate) fn run(args: &Args) -> bool {
     let (sum, expected) = (std::fs::read_to_string(&file).unwrap(), args.processes * args.tasks);
     let (processes, tasks, elapsed) = (args.processes, args.tasks, started.elapsed());
     println!(
-        "{processes} processes x {tasks} tasks: {sum} of {expected} in {elapsed:.1?}; keys left: {:?}",
-        server.keys("*")
+        "{processes} processes x {tasks} tasks on {}: {sum} of {expected} in {elapsed:.1?}; keys left: {:?}",
+        engine.name(),
+        engine.left()
     );
-    all_well && sum == expected.to_string() && server.keys("*").is_empty()
+    all_well && sum == expected.to_string() && engine.left().is_empty()
 }
 
 pub(crate) async fn work(args: &WorkerArgs) -> bool {

@@ -4,7 +4,8 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use clinch::{LockManager, LockOptions};
-use clinch_testkit::server::RedisServer;
+
+use super::engine::Engine;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -12,17 +13,17 @@ pub(crate) struct Args {
     /// How many cycles.
     #[arg(long, default_value_t = 5_000_000)]
     count: u64,
-    /// On Redis instead of the memory engine.
-    #[arg(long)]
-    redis: bool,
+    /// On which engine: `memory`, `redis` or `sqlite` of its own, or a URL.
+    #[arg(long, value_name = "ENGINE", default_value = "memory")]
+    store: String,
     /// How much the process may grow after the first tenth, in KiB.
     #[arg(long, default_value_t = 4_096)]
     allowed_kib: u64,
 }
 
 pub(crate) async fn run(args: &Args) -> bool {
-    let server = args.redis.then(RedisServer::start);
-    let url = server.as_ref().map_or_else(|| "memory:".to_owned(), RedisServer::url);
+    let engine = Engine::named(if args.store == "memory" { "memory:" } else { &args.store });
+    let url = engine.url();
     let manager = LockManager::connect(&url).await.unwrap();
     let shown = std::io::stderr().is_terminal();
     let started = Instant::now();
@@ -43,10 +44,11 @@ pub(crate) async fn run(args: &Args) -> bool {
         eprintln!("\r100 %");
     }
     println!(
-        "{} cycles on {} in {elapsed:.1?}: {after_a_tenth} KiB after a tenth, {now} KiB at the end, grown by {grown} KiB; \
+        "{} cycles on {} in {elapsed:.1?} ({:.0} a second): {after_a_tenth} KiB after a tenth, {now} KiB at the end, grown by {grown} KiB; \
          left behind: {left:?}",
         args.count,
-        if args.redis { "Redis" } else { "memory" },
+        args.store,
+        args.count as f64 / elapsed.as_secs_f64(),
     );
     left.is_clean() && grown <= args.allowed_kib
 }

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use clinch::{LockManager, LockOptions};
-use clinch_testkit::server::RedisServer;
 use rand::RngExt;
 
+use super::engine::{Engine, StoreArg};
 use super::kid::{Kid, now, orders};
 
 pub(super) const KEY: &str = "printer";
@@ -24,6 +24,8 @@ pub(crate) struct Args {
     /// How long the next one may take after that, in milliseconds: the second for which the lock is kept, and some.
     #[arg(long, default_value_t = 1_500)]
     most_ms: u64,
+    #[command(flatten)]
+    store: StoreArg,
 }
 
 /// What one process does.
@@ -33,24 +35,24 @@ pub(crate) struct WaiterArgs {
 }
 
 pub(crate) async fn run(args: &Args) -> bool {
-    let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url()).await.unwrap();
+    let engine = Engine::of(&args.store);
+    let manager = LockManager::connect(&engine.url()).await.unwrap();
     let waiters = args.waiters * PROCESSES;
-    let in_order = order(&server, &manager, waiters).await;
+    let in_order = order(&engine, &manager, waiters).await;
     println!(
         "{PROCESSES} processes, {waiters} waiters of one fair key: {}",
         if in_order { "all in the order of their arrival" } else { "NOT in the order of their arrival" }
     );
     let mut longest = Duration::ZERO;
     for _ in 0..args.deaths {
-        longest = longest.max(passing_over(&server, &manager).await);
+        longest = longest.max(passing_over(&engine, &manager).await);
     }
     println!(
         "the head of the queue killed {} times, TTL {TTL:?}: the next one had it within {longest:.2?}",
         args.deaths
     );
     let clean = manager.shutdown(Duration::from_secs(10)).await.is_clean();
-    in_order && longest <= Duration::from_millis(args.most_ms) && clean && server.keys("*").is_empty()
+    in_order && longest <= Duration::from_millis(args.most_ms) && clean && engine.left().is_empty()
 }
 
 pub(super) fn in_turn() -> LockOptions {
@@ -58,29 +60,28 @@ pub(super) fn in_turn() -> LockOptions {
 }
 
 /// Returns when the engine has heard of so many waiters. Only then may the next one come: that is the order that is kept.
-pub(super) fn wait_for_queue(server: &RedisServer, length: usize) {
-    let queue = format!("clinch:queue:{{clinch:lock:{KEY}}}");
+pub(super) fn wait_for_queue(engine: &Engine, length: usize) {
     let started = Instant::now();
-    while server.command(&["ZCARD", &queue]).int() != Some(length.try_into().unwrap()) {
+    while engine.queue_length(KEY) != length {
         assert!(started.elapsed() < WAIT / 2, "waiter number {length} does not come into the queue");
         std::thread::sleep(Duration::from_micros(100));
     }
 }
 
-fn waiting_process(server: &RedisServer) -> Kid {
-    Kid::new(&["fair-waiter".to_owned(), server.url()])
+fn waiting_process(engine: &Engine) -> Kid {
+    Kid::new(&["fair-waiter".to_owned(), engine.url()])
 }
 
 /// Whether the waiters, each in a process at random, get their turns in the order in which they came, and all exactly once.
-async fn order(server: &RedisServer, manager: &LockManager, waiters: usize) -> bool {
-    let mut processes: Vec<_> = (0..PROCESSES).map(|_| waiting_process(server)).collect();
+async fn order(engine: &Engine, manager: &LockManager, waiters: usize) -> bool {
+    let mut processes: Vec<_> = (0..PROCESSES).map(|_| waiting_process(engine)).collect();
     let guard = manager.lock(KEY, in_turn()).await.unwrap();
     let mut waiting = [0; PROCESSES];
     for waiter in 0..waiters {
         let process = rand::rng().random_range(0..PROCESSES);
         processes[process].say(&waiter.to_string());
         waiting[process] += 1;
-        wait_for_queue(server, waiter + 1);
+        wait_for_queue(engine, waiter + 1);
     }
     guard.release().await.unwrap();
     let mut turns = Vec::new();
@@ -105,13 +106,13 @@ fn heard(line: &str) -> (usize, u64) {
 }
 
 /// Kills the process of the one whose turn is next, gives the lock back, and measures until the one after has it.
-async fn passing_over(server: &RedisServer, manager: &LockManager) -> Duration {
-    let (mut first, mut second) = (waiting_process(server), waiting_process(server));
+async fn passing_over(engine: &Engine, manager: &LockManager) -> Duration {
+    let (mut first, mut second) = (waiting_process(engine), waiting_process(engine));
     let guard = manager.lock(KEY, in_turn()).await.unwrap();
     first.say("0");
-    wait_for_queue(server, 1);
+    wait_for_queue(engine, 1);
     second.say("1");
-    wait_for_queue(server, 2);
+    wait_for_queue(engine, 2);
     drop(first);
     let released = now();
     guard.release().await.unwrap();

@@ -4,6 +4,7 @@ pub(crate) mod breaker;
 pub(crate) mod contend;
 pub(crate) mod counter;
 pub(crate) mod cycles;
+mod engine;
 pub(crate) mod fair;
 pub(crate) mod fences;
 pub(crate) mod handover;

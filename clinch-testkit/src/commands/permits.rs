@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clinch::{Limit, LockGuard, LockManager, LockOptions, Outcome};
-use clinch_testkit::server::RedisServer;
 use rand::RngExt;
 use tokio::time::sleep;
 
+use super::engine::{Engine, StoreArg};
 use super::kid::{Kid, nanos, now, orders};
 use super::spans::{Span, most_at_once};
 
@@ -40,6 +40,8 @@ pub(crate) struct Args {
     /// Holders that believe in a permit until they give it back, valid or not: what the check is there to find.
     #[arg(long, hide = true)]
     gullible: bool,
+    #[command(flatten)]
+    store: StoreArg,
 }
 
 /// What one process does.
@@ -75,13 +77,13 @@ struct Done {
 }
 
 pub(crate) async fn run(args: &Args) -> bool {
-    let server = RedisServer::start();
+    let engine = Engine::of(&args.store);
     let folder = tempfile::tempdir().unwrap();
     let mut histories = Vec::new();
     let mut spawn = |what: What| {
         let history = folder.path().join(histories.len().to_string());
         histories.push(history.clone());
-        spawn(&server, &history, what)
+        spawn(&engine, &history, what)
     };
     let what = |i| if i < KILLED { What::Short } else { What::Mixed };
     let mut holders: Vec<_> = (0..PROCESSES).map(|i| spawn(what(i))).collect();
@@ -97,7 +99,7 @@ pub(crate) async fn run(args: &Args) -> bool {
         }
     }
     let ended = Instant::now();
-    let manager = LockManager::connect(&server.url()).await.unwrap();
+    let manager = LockManager::connect(&engine.url()).await.unwrap();
     let limit = manager.limit(NAME, OF).unwrap();
     sleep(SHORT).await;
     let left = limit.holders().await.unwrap().len();
@@ -142,21 +144,21 @@ pub(crate) async fn run(args: &Args) -> bool {
         "{OF} of {LONG:?} leaked by a kill: {forced} ended by force, {twice} twice, all free again: {}",
         yes(by_force)
     );
-    within && clean && left == 0 && free && by_force && server.keys("*").is_empty()
+    within && clean && left == 0 && free && by_force && engine.left().is_empty()
 }
 
 const fn yes(holds: bool) -> &'static str {
     if holds { "yes" } else { "NO" }
 }
 
-fn spawn(server: &RedisServer, history: &Path, what: What) -> Holder {
+fn spawn(engine: &Engine, history: &Path, what: What) -> Holder {
     File::create(history).unwrap();
     let word = match what {
         What::Short => "short",
         What::Mixed => "mixed",
         What::All => "all",
     };
-    let arguments = ["permits-holder", &server.url(), history.to_str().unwrap(), word];
+    let arguments = ["permits-holder", &engine.url(), history.to_str().unwrap(), word];
     Holder { kid: Kid::new(&arguments.map(str::to_owned)), what, stopped_until: None }
 }
 

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clinch::LockManager;
-use clinch_testkit::server::RedisServer;
+
+use super::engine::{Engine, StoreArg};
 
 use super::fair::{KEY, in_turn, wait_for_queue};
 
@@ -16,17 +17,19 @@ pub(crate) struct Args {
     /// How many waiters.
     #[arg(long, default_value_t = 1_000)]
     waiters: usize,
+    #[command(flatten)]
+    store: StoreArg,
 }
 
 pub(crate) async fn run(args: &Args) -> bool {
-    let server = RedisServer::start();
+    let engine = Engine::of(&args.store);
     let mut managers = Vec::new();
     for _ in 0..MANAGERS {
-        managers.push(LockManager::connect(&server.url()).await.unwrap());
+        managers.push(LockManager::connect(&engine.url()).await.unwrap());
     }
     let guard = managers[0].lock(KEY, in_turn()).await.unwrap();
     let turns = Arc::new(Mutex::new(Vec::new()));
-    let (came, before) = (Instant::now(), sent(&server));
+    let (came, before) = (Instant::now(), sent(&engine));
     let mut tasks = Vec::new();
     for waiter in 0..args.waiters {
         let (manager, turns) = (managers[waiter % MANAGERS].clone(), turns.clone());
@@ -35,16 +38,16 @@ pub(crate) async fn run(args: &Args) -> bool {
             turns.lock().unwrap().push(waiter);
             guard.release().await.unwrap()
         }));
-        wait_for_queue(&server, waiter + 1);
+        wait_for_queue(&engine, waiter + 1);
     }
-    let (came, coming) = (came.elapsed(), sent(&server).since(before));
-    let (started, before) = (Instant::now(), sent(&server));
+    let (came, coming) = (came.elapsed(), sent(&engine).since(before));
+    let (started, before) = (Instant::now(), sent(&engine));
     guard.release().await.unwrap();
     let mut all_held = true;
     for task in tasks {
         all_held &= task.await.unwrap();
     }
-    let (took, going) = (started.elapsed(), sent(&server).since(before));
+    let (took, going) = (started.elapsed(), sent(&engine).since(before));
     let turns = turns.lock().unwrap().clone();
     let in_order = turns.iter().copied().eq(0..args.waiters);
     let mut clean = true;
@@ -53,15 +56,16 @@ pub(crate) async fn run(args: &Args) -> bool {
     }
 
     println!(
-        "{} waiters of one fair key on {MANAGERS} managers: {} turns, {}, in {took:.1?} ({:.2?} each)",
+        "{} waiters of one fair key on {MANAGERS} managers and {}: {} turns, {}, in {took:.1?} ({:.2?} each)",
         args.waiters,
+        engine.name(),
         turns.len(),
         if in_order { "in the order of arrival" } else { "NOT in the order of arrival" },
         took / u32::try_from(args.waiters).unwrap(),
     );
     println!("commands per waiter to come into the queue (in {came:.1?}): {}", coming.each(args.waiters));
     println!("commands per hand-over: {}", going.each(args.waiters));
-    all_held && in_order && clean && server.keys("*").is_empty()
+    all_held && in_order && clean && engine.left().is_empty()
 }
 
 /// Commands that the server was sent, by kind; those that its scripts run are not among them.
@@ -71,8 +75,9 @@ struct Sent {
     subscriptions: u64,
 }
 
-fn sent(server: &RedisServer) -> Sent {
-    let calls = server.command_calls();
+/// Zeros for an engine that is sent no commands.
+fn sent(engine: &Engine) -> Sent {
+    let calls = engine.redis().map(|server| server.command_calls()).unwrap_or_default();
     let sum = |names: &[&str]| names.iter().filter_map(|name| calls.get(*name)).sum();
     Sent {
         scripts: sum(&["eval", "evalsha"]),

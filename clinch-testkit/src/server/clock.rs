@@ -36,6 +36,14 @@ pub(super) fn load(command: &mut Command, folder: &Path) {
     }
 }
 
+/// Has a program that is about to be started see the wall clock so many seconds ahead of the real one, or behind it. The folder is
+/// for what that needs.
+pub fn move_wall_clock(command: &mut Command, folder: &Path, seconds: i64) {
+    prepare(folder);
+    std::fs::write(folder.join(OFFSET_FILE), seconds.to_ne_bytes()).expect("cannot write the offset");
+    load(command, folder);
+}
+
 impl RedisServer {
     /// Moves the server's wall clock to so many seconds ahead of the real one, or behind it. Needs
     /// [`Builder::movable_clock`](super::Builder::movable_clock).

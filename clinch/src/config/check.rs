@@ -67,9 +67,13 @@ fn policies(config: &Config) -> Result<(), ConfigError> {
     // It is called by another name there.
     at("idempotency.", lease.map_err(|error| renamed(error, "lease")))?;
     for (path, is_set) in [
+        ("duplicate.name", duplicate.name.is_some()),
         ("lock.key", !lock.key.is_empty()),
+        ("lock.name", lock.name.is_some()),
         ("limit.key", !limit.key.is_empty()),
         ("limit.limit", limit.limit != 1),
+        ("limit.name", limit.name.is_some()),
+        ("idempotency.name", idempotency.name.is_some()),
     ] {
         if is_set {
             let problem =

@@ -6,8 +6,9 @@ use super::Config;
 use super::source::Source;
 use super::value::{Node, Table, Value};
 
-/// What a policy is about is said where the guard stands, so it has no default.
-const NOT_CONFIGURED: [&str; 3] = ["lock.key", "limit.key", "limit.limit"];
+/// What a guard is about, and what it is called, is said where it stands, so it has no default.
+const NOT_CONFIGURED: [&str; 7] =
+    ["duplicate.name", "lock.key", "lock.name", "limit.key", "limit.limit", "limit.name", "idempotency.name"];
 
 /// The fields that hold secrets.
 pub(super) const SECRETS: [&str; 2] = ["fleet_key", "serve.token"];

@@ -101,9 +101,9 @@ pub struct Config {
     pub guards: Settings,
     /// `[duplicate]`: the duplicate guard where it says nothing itself.
     pub duplicate: DuplicatePolicy,
-    /// `[lock]`: the lock where it says nothing itself. Its key is never said here.
+    /// `[lock]`: the lock where it says nothing itself. Its key and its name are never said here.
     pub lock: LockPolicy,
-    /// `[limit]`: the limit where it says nothing itself. Its key and its number are never said here.
+    /// `[limit]`: the limit where it says nothing itself. Its key, its number and its name are never said here.
     pub limit: LimitPolicy,
     /// `[idempotency]`: the guard of idempotency keys where it says nothing itself.
     pub idempotency: IdempotencyPolicy,

@@ -86,8 +86,7 @@ impl StoreUrl {
 
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The memory engine has nothing after its colon; a text without any other form may be a password.
-        if self.0 == "memory:" { f.write_str(&self.0) } else { f.write_str(&without_password(&self.0)) }
+        f.write_str(&without_password(&self.0))
     }
 }
 

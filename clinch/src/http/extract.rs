@@ -52,10 +52,12 @@ impl IntoResponse for Error {
         let answer = request::current().map(|request| request.answer()).unwrap_or_default();
         // One that was handled says nothing of another.
         let answer = if answer.key.as_ref() == self.key() { answer } else { Answer::default() };
+        let refusal = Refusal::of(&self);
+        refusal.log_if_internal(&self);
         let response = match Web::current() {
-            Some(web) => web.refusal(Refusal::of(&self), answer.status, answer.message.as_deref()),
+            Some(web) => web.refusal(refusal, answer.status, answer.message.as_deref()),
             None => {
-                let mut response = ProblemJson.refuse(&Refusal::of(&self));
+                let mut response = ProblemJson.refuse(&refusal);
                 response.extensions_mut().insert(Refused);
                 response
             }

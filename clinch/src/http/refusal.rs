@@ -201,6 +201,13 @@ impl Refusal {
         }
     }
 
+    /// Logs what is wrong with a guard: whoever is refused is not told.
+    pub(super) fn log_if_internal(&self, error: &Error) {
+        if self.kind == RefusalKind::Internal {
+            tracing::error!(%error, "a guard cannot work as it is set up");
+        }
+    }
+
     /// Says what happened this time. It goes to strangers.
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();

@@ -123,6 +123,10 @@ impl Web {
 
     /// A layer that runs the handler under a lock. The template's placeholders are parameters of the path or of the query.
     ///
+    /// The key is made of their text as it was sent: a handler that reads `042` as the number 42 works on it under another lock
+    /// than that of `42`. Where a parameter has several spellings, the attribute is the better guard: its key is made of what the
+    /// handler got.
+    ///
     /// # Errors
     /// [`Error::InvalidOption`], or [`Error::InvalidKey`], if the policy cannot work.
     pub fn lock(&self, policy: LockPolicy) -> Result<GuardLayer<LockGate>, Error> {
@@ -199,9 +203,8 @@ impl Web {
         message: Option<&str>,
     ) -> Response<ResponseBody<B>> {
         log_duplicate(error, user_agent(headers).as_deref());
-        if matches!(error, Error::InvalidOption { .. } | Error::Missing { .. }) {
-            tracing::error!(%error, "a guard cannot work as it is set up");
-        }
-        self.refusal(Refusal::of(error), status, message).map(ResponseBody::whole)
+        let refusal = Refusal::of(error);
+        refusal.log_if_internal(error);
+        self.refusal(refusal, status, message).map(ResponseBody::whole)
     }
 }

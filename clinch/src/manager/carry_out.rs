@@ -27,32 +27,32 @@ impl LockManager {
     }
 
     /// Takes what is planned, and lets it be seen.
-    pub(super) async fn carry_out(&self, plan: Plan) -> Result<Outcome, Error> {
+    pub(super) async fn carry_out(&self, mut plan: Plan) -> Result<Outcome, Error> {
         let attempting = plan.seen.attempting(&plan.claims);
         let _waiting = (!plan.is_try()).then(|| plan.seen.meter.waiting());
         let span = plan.seen.span.clone();
-        let result = self.take(plan).instrument(span).await;
+        let result = self.take(&mut plan).instrument(span).await;
         attempting.ended(&result);
         result
     }
 
     /// Takes what is planned: by entering again, or as the strategy says.
-    async fn take(&self, mut plan: Plan) -> Result<Outcome, Error> {
+    async fn take(&self, plan: &mut Plan) -> Result<Outcome, Error> {
         // Until the guard is made, so that a shutdown never misses it.
         let _under_way = self.core.attempts.counted();
         let scope = Scope::current(&self.core);
         if let Some(scope) = &scope {
             plan.scope = scope.id();
-            if let Some(holding) = scope.cover(&plan)? {
+            if let Some(holding) = scope.cover(plan)? {
                 return Ok(Outcome::Reentered(LockGuard::new(holding)));
             }
         }
         let reenters = scope.as_ref().filter(|_| plan.options.reentrant);
         let reply = tokio::select! {
             biased;
-            reply = self.core.acquire_by_strategy(&plan) => reply,
+            reply = self.core.acquire_by_strategy(plan) => reply,
             // Another task of the scope has it now.
-            holding = covered(reenters, &plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
+            holding = covered(reenters, plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
         };
         if let Some(scope) = reenters
             && matches!(reply, Reply::Denied(..))
@@ -61,13 +61,13 @@ impl LockManager {
             // Another task of the scope was granted it a moment ago, and will have its guard in another.
             tokio::select! {
                 biased;
-                holding = scope.covered(&plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
+                holding = scope.covered(plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
                 () = held.over() => {}
                 // Not for ever, should nobody poll that other task.
                 () = tokio::time::sleep(self.core.call_timeout) => {}
             }
         }
-        self.outcome(&plan, reply, scope.as_ref())
+        self.outcome(plan, reply, scope.as_ref())
     }
 
     /// Makes a guard of what was granted.

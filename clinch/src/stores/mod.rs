@@ -81,6 +81,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("redis+unix", redis::check),
     #[cfg(feature = "redis-tls")]
     ("rediss", redis::check),
+    #[cfg(feature = "sqlite")]
+    ("sqlite", sqlite::check),
 ];
 
 type Connect = for<'a> fn(&'a str, &'a StoreOptions) -> StoreFuture<'a, Arc<dyn Store>>;
@@ -223,6 +225,10 @@ pub fn check_prefix(prefix: &str) -> Result<(), Error> {
 /// assert_eq!(clinch::stores::without_password("redis://app:secret@host:6379/0"), "redis://app:***@host:6379/0");
 /// ```
 pub fn without_password(url: &str) -> String {
+    // A path and nothing else, in which an `@` is a letter.
+    if url.starts_with("sqlite:") || url == "memory:" {
+        return url.to_owned();
+    }
     // A path is no secret, and whoever looks for his file must see it.
     if url.starts_with("sqlite:") {
         return url.to_owned();
@@ -273,6 +279,9 @@ mod tests {
             ("redis://:secret#@h:1/0?x=secret", "redis://:***@h:1/0?…"),
             ("redis://u:secret/0", "redis://…"),
             ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
+            ("sqlite:///var/lib/u:x@h/clinch.db", "sqlite:///var/lib/u:x@h/clinch.db"),
+            ("sqlite:clinch.db", "sqlite:clinch.db"),
+            ("memory:", "memory:"),
             ("secret", "…"),
             ("ftp:secret", "ftp:…"),
             ("sqlite:locks.db", "sqlite:locks.db"),

@@ -234,11 +234,12 @@ impl Store for Measured {
         self.one(Operation::Ping, self.store.ping())
     }
 
-    /// A round trip that brings more back.
+    /// A ping that tells more.
     fn about(&self) -> StoreFuture<'_, About> {
         self.one(Operation::Ping, self.store.about())
     }
 
+    /// Many calls of many kinds, for a person who waits for them: not measured.
     fn diagnose(&self) -> StoreFuture<'_, Diagnosis> {
         self.store.diagnose()
     }

@@ -154,6 +154,7 @@ fn an_error_names_line_field_value_and_what_is_accepted() {
             "[lock]\nkey = \"order:{id}\"",
             "<text>:2:7: lock.key: is not configured here: it is said where the guard stands".to_owned(),
         ),
+        ("[duplicate]\nname = \"orders\"", "<text>:2:8: duplicate.name: is not configured here".to_owned()),
         ("[limit]\nlimit = 3", "<text>:2:9: limit.limit: is not configured here".to_owned()),
         (
             "[http.statuses]\nduplicate = 200",

@@ -197,3 +197,19 @@ fn policies_say_the_same_in_a_file() {
     let text = serde_json::to_string(&settings).unwrap();
     assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings, "{text}");
 }
+
+#[clinch::lock(key = "k")]
+async fn forgotten() -> Result<&'static str, Error> {
+    Ok("ok")
+}
+
+/// Whoever forgets the router's layer is told so in the log; the client is told nothing of it.
+#[tokio::test]
+async fn a_forgotten_layer_is_told_in_the_log() {
+    let warnings = Warnings::default();
+    let _logging = tracing::subscriber::set_default(warnings.clone());
+    let app = Router::new().route("/x", post(forgotten));
+    assert_eq!(status(&app, req("POST", "/x", "{}")).await, 500);
+    let logged = warnings.0.lock().unwrap().clone();
+    assert!(logged.len() == 1 && logged[0].contains("Web::layer"), "{logged:#?}");
+}

@@ -136,7 +136,7 @@ async fn an_engine_failure_is_an_error_that_is_not_said_over_and_over() {
     };
     timeout(LONG, crowd).await.unwrap();
     // One a second, and one besides, for each operation and kind of failure.
-    let most = 2 * (began.elapsed().as_secs() as usize + 2);
+    let most = usize::try_from(2 * (began.elapsed().as_secs() + 2)).unwrap();
     let errors = log.lines("ERROR", &["engine failure", "operation=\"acquire\"", "error="]);
     assert!((1..=most).contains(&errors.len()), "{errors:#?}");
     let errors = log.lines("ERROR", &["engine failure", "operation=\"release\""]);

@@ -87,7 +87,7 @@ async fn a_server_that_forgets_is_named() {
 
 #[tokio::test]
 async fn what_may_not_be_seen_is_no_failure() {
-    let rules = "on >hunter2 ~clinch:* &clinch:* +@all -info -config -acl -time";
+    let rules = "on >hunter2 ~clinch:* resetchannels &clinch:* +@all -info -config -acl -time";
     let server = RedisServer::builder().acl_user("app", rules).start();
     let diagnosis = diagnosed(&server.url_with(0, Some("app"), Some("hunter2"))).await;
     for name in ["maxmemory_policy", "append_only_file", "replicas", "user", "clock_skew_ms"] {
@@ -111,7 +111,7 @@ async fn what_may_not_be_seen_is_no_failure() {
 
 #[tokio::test]
 async fn missing_rights_are_named() {
-    let rules = "on >hunter2 ~shop:lock:* &shop:revoked +@all -zadd -hset -info";
+    let rules = "on >hunter2 ~shop:lock:* resetchannels &shop:revoked +@all -zadd -hset -info";
     let server = RedisServer::builder().acl_user("app", rules).start();
     let url = server.url_with(0, Some("app"), Some("hunter2"));
     let locks = LockManager::builder().prefix("shop").connect(&url).await.unwrap();
@@ -130,6 +130,21 @@ async fn missing_rights_are_named() {
     assert_eq!(steps.len(), 6, "{steps:#?}");
     assert!(steps.iter().all(|step| step.problem.to_lowercase().contains("perm")), "{steps:#?}");
     assert_eq!(found(&diagnosis, "wake_ups").severity, Severity::Warning);
+}
+
+/// The rights that are delivered as the least are enough for everything that is tried, and a look at the rest is a fact.
+#[tokio::test]
+async fn the_delivered_rights_are_enough() {
+    let acl = include_str!("../../../deploy/redis/clinch.acl");
+    let rules = acl.lines().find_map(|line| line.strip_prefix("user clinch off resetpass ")).unwrap();
+    let server = RedisServer::builder().acl_user("clinch", &format!("on >hunter2 {rules}")).start();
+    let diagnosis = diagnosed(&server.url_with(0, Some("clinch"), Some("hunter2"))).await;
+    assert_eq!(diagnosis.findings, [], "{diagnosis:#?}");
+    if tells_rights(&server) {
+        assert_eq!(diagnosis.value("missing_rights"), Some("none"));
+    }
+    let policy = diagnosis.facts.iter().find(|fact| fact.name == "maxmemory_policy").unwrap();
+    assert_eq!(policy.unknown.as_deref(), Some("not allowed to see"));
 }
 
 #[tokio::test]

@@ -143,7 +143,8 @@ async fn a_server_that_refuses_is_down() {
 /// A user with no more rights than it needs can be asked too.
 #[tokio::test]
 async fn a_user_with_few_rights_is_enough() {
-    let server = RedisServer::builder().acl_user("app", "on >hunter2 ~clinch:* &clinch:* +ping").start();
+    let server =
+        RedisServer::builder().acl_user("app", "on >hunter2 ~clinch:* resetchannels &clinch:* +ping").start();
     let locks = LockManager::connect(&server.url_with(0, Some("app"), Some("hunter2"))).await.unwrap();
     let health = within(&locks).await;
     assert!(health.is_ready() && health.version.is_some(), "{health:?}");

@@ -33,7 +33,7 @@ fn metric(series: &str) -> Option<&'static str> {
     METRICS.iter().find(of).map(|metric| metric.name)
 }
 
-fn unknown<'t>(text: &'t str) -> Vec<&'t str> {
+fn unknown(text: &str) -> Vec<&str> {
     series(text).into_iter().filter(|word| metric(word).is_none() && !recorded().contains(word)).collect()
 }
 

@@ -169,9 +169,7 @@ impl Once {
             Ok(Asked::Refused(refusal)) => Some(refusal),
             Err(error) => {
                 let refusal = Refusal::of(&error);
-                if refusal.kind == RefusalKind::Internal {
-                    tracing::error!(%error, "a guard cannot work as it is set up");
-                }
+                refusal.log_if_internal(&error);
                 Some(refusal)
             }
         };

@@ -67,6 +67,7 @@ pub(super) fn connect<'a>(url: &'a str, options: &'a StoreOptions) -> StoreFutur
 }
 
 /// What can be told of an address without connecting.
+#[cfg(feature = "config")]
 pub(super) fn check(url: &str, options: &StoreOptions) -> Result<(), StoreError> {
     client(url, options).map(|_| ())
 }

@@ -34,14 +34,26 @@ pub(super) fn path(url: &str) -> Result<PathBuf, StoreError> {
     }
 }
 
+/// No database has fewer bytes.
+const SMALLEST: u64 = 512;
+
 /// Sees to it that the file is there, with its directory: readable by nobody else where we made it.
 pub(super) fn create(path: &Path) -> Result<(), StoreError> {
     if path.is_dir() {
         let message = format!("{} is a directory; name a file in it", path.display());
         return Err(StoreError::not_applied(ErrorKind::Config, message));
     }
-    if path.exists() {
-        return Ok(());
+    match std::fs::metadata(path).map(|file| file.len()) {
+        Err(_) => {}
+        // SQLite would take it for an empty one.
+        Ok(bytes @ 1..SMALLEST) => {
+            let message = format!(
+                "{} has {bytes} bytes and is no SQLite database; it was not touched: name another file",
+                path.display()
+            );
+            return Err(StoreError::not_applied(ErrorKind::Protocol, message));
+        }
+        Ok(_) => return Ok(()),
     }
     if let Some(directory) = path.parent() {
         make_directory(directory).map_err(|error| not_created("the directory", directory, error))?;
@@ -97,6 +109,18 @@ impl Identity {
         // An open file can be neither deleted nor replaced there.
         Some(Self())
     }
+}
+
+/// How much room this user has on the file's file system, if that can be told.
+#[cfg(unix)]
+pub(super) fn free_bytes(path: &Path) -> Option<u64> {
+    let system = rustix::fs::statvfs(path).ok()?;
+    Some(system.f_bavail.saturating_mul(system.f_frsize))
+}
+
+#[cfg(not(unix))]
+pub(super) fn free_bytes(_path: &Path) -> Option<u64> {
+    None
 }
 
 /// File systems of several machines, by the number that the kernel has for them. SQLite's log needs memory that all its

@@ -84,7 +84,7 @@ fn meaning(error: &Error, path: &Path) -> (ErrorKind, String) {
             "it cannot be opened; this user must be able to read and write the file and its directory",
         ),
         Some(ErrorCode::NotADatabase) => {
-            (ErrorKind::Protocol, "it is no SQLite database and was not touched; name another file")
+            (ErrorKind::Protocol, "it is no SQLite database; it was not touched: name another file")
         }
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Protocol,

@@ -44,7 +44,7 @@ use super::rules::steps::serves;
 use super::{StoreOptions, with_record};
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
-    Capabilities, Cursor, Effect, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreAnswers,
+    About, Capabilities, Cursor, Effect, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreAnswers,
     StoreError, StoreFuture, Verdict, Wakeups,
 };
 
@@ -92,6 +92,12 @@ impl fmt::Debug for SqliteStore {
 /// The scheme's entry.
 pub(super) fn connect<'a>(url: &'a str, options: &'a StoreOptions) -> StoreFuture<'a, Arc<dyn Store>> {
     Box::pin(async move { Ok(Arc::new(SqliteStore::connect(url, options).await?) as Arc<dyn Store>) })
+}
+
+/// What can be told of an address without opening the file.
+#[cfg(feature = "config")]
+pub(super) fn check(url: &str, _options: &StoreOptions) -> Result<(), StoreError> {
+    address::path(url).map(|_| ())
 }
 
 impl SqliteStore {
@@ -351,6 +357,14 @@ impl Store for SqliteStore {
             let started = Instant::now();
             self.run(Purpose::Other, Kind::Write, |_| Ok(())).await?;
             Ok(started.elapsed())
+        })
+    }
+
+    fn about(&self) -> StoreFuture<'_, About> {
+        Box::pin(async move {
+            let mut about = About::new(self.ping().await?);
+            about.version = Some(rusqlite::version().to_owned());
+            Ok(about)
         })
     }
 

@@ -53,11 +53,11 @@ fn try_open(site: &Site) -> Result<Connection, Fault> {
 
 /// Whether there is nothing in it; an error if what is in it is not ours.
 fn is_new(connection: &Connection, site: &Site) -> Result<bool, Fault> {
-    // In one statement, which sees one moment: somebody else may be making the tables.
-    let asked = "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
-                 FROM pragma_application_id, pragma_user_version";
-    let (application, version, tables): (i32, i32, i64) =
-        connection.query_row(asked, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    // In one look, because others may be making the tables right now.
+    let look = connection.is_autocommit().then(|| connection.unchecked_transaction()).transpose()?;
+    let connection = look.as_deref().unwrap_or(connection);
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0));
+    let (application, version) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
     let refused = |what: String| {
         let message = format!("{} {what}; it was not touched", site.path.display());
         Err(StoreError::not_applied(ErrorKind::Protocol, message).into())
@@ -68,7 +68,7 @@ fn is_new(connection: &Connection, site: &Site) -> Result<bool, Fault> {
             "was written by a newer Clinch (version {newer} of its tables, this one knows {VERSION}): use that one, or name \
              another file"
         )),
-        (0, 0) if tables == 0 => Ok(true),
+        (0, 0) if number("SELECT count(*) FROM sqlite_schema")? == 0 => Ok(true),
         _ => refused("is a database of something else: name another file".to_owned()),
     }
 }
@@ -127,5 +127,12 @@ fn begin_boot(connection: &mut Connection, site: &Site) -> Result<(), Fault> {
         tracing::info!(file = %site.path.display(), leases = void, "the machine was started anew; the leases of before are over");
     }
     step.commit()?;
+    // What there always is has its place in the file itself from here on: the log can then be emptied also on a full disk.
+    checkpoint(connection)?;
     Ok(())
+}
+
+/// Moves what is in the log into the file, and gives its room back, unless somebody reads it just now.
+pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use rusqlite::{Connection, params};
 use tokio::time::Instant;
 
-use super::address::Identity;
+use super::address::{self, Identity};
 use super::clock::{At, micros};
 use super::error::Fault;
 use super::open;
@@ -28,6 +28,9 @@ pub(super) enum Kind {
     /// What it writes is on the disk when it is answered.
     Durable,
 }
+
+/// So much of the disk is left for renewing and giving back: some ten steps, and the log that they share.
+const RESERVE: u64 = 256 << 10;
 
 /// What others are told, by its number in the file.
 pub(super) const FREE: i64 = 0;
@@ -100,7 +103,7 @@ pub(super) struct Connected {
 impl Connected {
     pub(super) fn to(site: &Site) -> Result<Self, StoreError> {
         // Asked before the file is opened: should it be replaced in between, that is noticed before the first step.
-        super::address::create(&site.path)?;
+        address::create(&site.path)?;
         let identity = Identity::of(&site.path);
         Ok(Self { connection: open::open(site)?, identity })
     }
@@ -121,6 +124,30 @@ impl<'c> Session<'c> {
     /// Whether the path names another file by now, or none: then we would go on in one that nobody else sees.
     pub(super) fn has_moved(&self) -> bool {
         Identity::of(self.path()) != self.identity
+    }
+
+    /// Whether there is room for something new, and still for those who have something to renew it and to give it back.
+    pub(super) fn has_room(&self) -> Result<(), StoreError> {
+        let free = || address::free_bytes(self.path()).filter(|free| *free < RESERVE);
+        // While there is room for what is in the log to go into the file, and not only when there is none.
+        let still = free().and_then(|_| {
+            self.empty_log();
+            // What was swept is room inside the file.
+            let inside = "SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size";
+            let inside: u32 = self.connection.query_row(inside, [], |row| row.get(0)).unwrap_or(0);
+            free().filter(|free| free + u64::from(inside) < RESERVE)
+        });
+        match still {
+            None => Ok(()),
+            Some(free) => {
+                let message = format!(
+                    "SQLite at {}: only {free} bytes are free on its file system, and the last {RESERVE} are for renewing and \
+                     giving back what is held; free some space",
+                    self.path().display()
+                );
+                Err(StoreError::not_applied(ErrorKind::Full, message))
+            }
+        }
     }
 
     /// Carries a step out, unless its caller gives up before it begins.
@@ -216,11 +243,9 @@ impl<'c> Session<'c> {
         self.connection.execute_batch(how).is_ok()
     }
 
-    /// Makes room: what is in the log goes into the file, where its pages mostly have their place already.
-    pub(super) fn empty_log(&self) {
-        let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
-        // Who reads meanwhile may keep it from being emptied; then there is no more room than before.
-        let _: Result<(), _> = self.connection.query_row(checkpoint, [], |_| Ok(()));
+    /// Makes room: what is in the log goes into the file, where its pages mostly have their place already. Says whether it could.
+    pub(super) fn empty_log(&self) -> bool {
+        open::checkpoint(self.connection).is_ok()
     }
 }
 

@@ -232,10 +232,13 @@ where
         if !self.ticket.is_wanted() {
             return true;
         }
+        let is_new = self.purpose == Purpose::Other && self.kind != Kind::Read || self.kind == Kind::Durable;
+        if is_new && let Err(error) = session.has_room() {
+            let _ = self.reply.send(Err(error));
+            return true;
+        }
         let mut done = session.carry_out(self.kind, &self.ticket, &mut self.work);
-        // A release must not need room.
-        if self.purpose == Purpose::Upkeep && matches!(done, Err(Undone::Failed { full: true, .. })) {
-            session.empty_log();
+        if matches!(done, Err(Undone::Failed { full: true, .. })) && session.empty_log() {
             done = session.carry_out(self.kind, &self.ticket, &mut self.work);
         }
         match done {
