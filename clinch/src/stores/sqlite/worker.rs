@@ -346,7 +346,7 @@ impl Order {
         match self {
             Self::Step(step) => step.fail(error),
             Self::Listen => {
-                tracing::debug!(%error, "cannot listen to other processes; waiters poll meanwhile")
+                tracing::debug!(%error, "cannot listen to other processes; waiters poll meanwhile");
             }
         }
     }
