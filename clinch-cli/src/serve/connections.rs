@@ -123,7 +123,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, app: Router, limits: &Limits
     let answer = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(peer));
         let mut app = app.clone();
-        app.call(request)
+        async move { app.call(request).await }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
