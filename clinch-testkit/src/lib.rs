@@ -3,6 +3,7 @@
 pub mod browser;
 pub mod history;
 pub mod http;
+pub mod ledger;
 pub mod planted;
 pub mod prometheus;
 pub mod proxy;

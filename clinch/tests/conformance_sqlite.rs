@@ -2,6 +2,7 @@
 //! of its own, with its own thread and its own connection to the file: what two processes have between them.
 
 #![cfg(all(feature = "sqlite", feature = "conformance"))]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,32 +7,22 @@ use std::time::Duration;
 
 use clinch::telemetry::ATTEMPTS;
 use clinch::{LockManager, LockOptions};
-use metrics_util::debugging::DebuggingRecorder;
+use clinch_testkit::ledger::Ledger;
 
 /// Proves: O1
 #[tokio::test]
 async fn names_beyond_the_bound_are_counted_as_others() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    recorder.install().unwrap();
+    let ledger = Ledger::default();
+    ledger.listen_everywhere();
     let managers = [LockManager::memory(), LockManager::memory()];
     for n in 0..1000 {
         let options = LockOptions::new(Duration::from_secs(10)).named(format!("guard {n}"));
         // Of whichever manager: the recorder is one.
         managers[n % 2].lock("a", options).await.unwrap().release().await.unwrap();
     }
-    let (mut names, mut counted, mut others) = (BTreeSet::new(), 0, 0);
-    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
-        for label in key.key().labels().filter(|label| label.key() == "guard") {
-            names.insert(label.value().to_owned());
-            if let metrics_util::debugging::DebugValue::Counter(count) = value
-                && key.key().name() == ATTEMPTS
-            {
-                counted += count;
-                others += if label.value() == "other" { count } else { 0 };
-            }
-        }
-    }
+    let labels = ledger.series().into_iter().flat_map(|(_, labels)| labels);
+    let names: BTreeSet<_> = labels.filter(|(label, _)| label == "guard").map(|(_, name)| name).collect();
     assert_eq!(names.len(), 257, "256 names and `other`");
-    assert_eq!((counted, others), (1000, 1000 - 256));
+    assert_eq!(ledger.sum(ATTEMPTS, &[]), 1000.0);
+    assert_eq!(ledger.sum(ATTEMPTS, &[("guard", "other")]), 1000.0 - 256.0);
 }

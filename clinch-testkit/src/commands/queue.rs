@@ -77,7 +77,7 @@ struct Sent {
 
 /// Zeros for an engine that is sent no commands.
 fn sent(engine: &Engine) -> Sent {
-    let calls = engine.redis().map(|server| server.command_calls()).unwrap_or_default();
+    let calls = engine.redis().map(clinch_testkit::server::RedisServer::command_calls).unwrap_or_default();
     let sum = |names: &[&str]| names.iter().filter_map(|name| calls.get(*name)).sum();
     Sent {
         scripts: sum(&["eval", "evalsha"]),

@@ -269,3 +269,28 @@ async fn the_fleet_key_enters_the_hashes() {
     assert!(matches!(submit(guards("a secret of the fleet")).await, Err(Error::DuplicateSubmit { .. })));
     submit(guards("a secret of another fleet")).await.unwrap();
 }
+
+/// A file as an engine: its address is shown whole, since there is no password in it, and its health has a version.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn an_engine_in_a_file_is_configured_like_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("a@b.db").display());
+    let config = Config::loader().variables([("CLINCH_STORE", url.as_str())]).load().unwrap();
+    assert_eq!(config.store.to_string(), url);
+    assert_eq!(Config::from_toml(&config.to_toml()).unwrap(), config);
+    let locks = config.connect().await.unwrap();
+    let health = locks.health(Duration::from_secs(20)).await;
+    assert!(health.is_ready() && health.engine == "sqlite" && health.version.is_some(), "{health:?}");
+    let diagnosis = locks.diagnose(Duration::from_secs(20)).await;
+    assert_eq!(diagnosis.findings, [], "{diagnosis:#?}");
+
+    let error = Config::from_toml("\nstore = \"sqlite://host/x.db\"").unwrap_err().to_string();
+    let text =
+        "<text>:2:9: store: `sqlite://host/x.db` is not accepted: a file has no host: write three slashes";
+    assert!(error.starts_with(text), "{error}");
+    let error = Config::from_toml("store = \"sqlite:x.db\"\ndatabase = 1").unwrap_err().to_string();
+    assert!(error.starts_with(
+        "<text>:2:12: database: 1 is not accepted: the engine at `sqlite:x.db` has no databases"
+    ));
+}

@@ -173,6 +173,18 @@ fn an_error_names_line_field_value_and_what_is_accepted() {
             "<text>:2:21: serve.max_request_bytes: `1` is not accepted; accepted is 1024 to 1073741824".to_owned(),
         ),
         (
+            "[serve]\nallowed_hosts = [\"a b\"]",
+            "<text>:2:17: serve.allowed_hosts: `a b` is not accepted; accepted ".to_owned(),
+        ),
+        (
+            "[serve]\nmax_connections = 0",
+            "<text>:2:19: serve.max_connections: `0` is not accepted; accepted is 1 to 1048576".to_owned(),
+        ),
+        (
+            "[serve]\ndrain_timeout = \"2h\"",
+            "<text>:2:17: serve.drain_timeout: 7200s is not accepted; accepted is 0 to 1 h".to_owned(),
+        ),
+        (
             "[serve]\nrequest_timeout = \"1ms\"",
             "<text>:2:19: serve.request_timeout: 1ms is not accepted; accepted is 10 ms to 1 h".to_owned(),
         ),

@@ -68,6 +68,8 @@ fn every_field_can_be_set_by_its_variable() {
             "fleet_key" | "serve.token" => "a-secret-of-enough-bytes".to_owned(),
             "serve.listen" => "127.0.0.1:1".to_owned(),
             "serve.allowed_origins" => "https://a.example, http://localhost:8080".to_owned(),
+            "serve.allowed_hosts" => "clinch.example.com, clinch.example.com:8080".to_owned(),
+            "serve.playground" => "true".to_owned(),
             "serve.max_request_bytes" => "2048".to_owned(),
             "http.trusted_proxies" => "10.0.0.0/8,192.0.2.1".to_owned(),
             "http.forwarded_header" => "forwarded".to_owned(),
@@ -83,8 +85,10 @@ fn every_field_can_be_set_by_its_variable() {
                 "prefix" | "audit_log" | "host" | "label" | "message" | "key_prefix" => "word".to_owned(),
                 "call_timeout" | "connect_timeout" | "max_ttl" | "min_interval" | "max_interval"
                 | "release_within" | "interval" | "min_hold" | "ttl" | "wait" | "retry_interval"
-                | "retention" | "lease" | "request_timeout" => "3s".to_owned(),
-                "max_in_flight" | "body_bytes" | "depth" | "max_response_bytes" => "3".to_owned(),
+                | "retention" | "lease" | "request_timeout" | "drain_timeout" => "3s".to_owned(),
+                "max_connections" | "max_in_flight" | "body_bytes" | "depth" | "max_response_bytes" => {
+                    "3".to_owned()
+                }
                 _ if field.starts_with("http.statuses.") => "418".to_owned(),
                 // A switch: the other way round.
                 _ => {

@@ -110,7 +110,7 @@ async fn whoever_had_no_turn_in_time_has_changed_nothing() {
         });
     }
     let mut turns = 0;
-    while calls.len() > 0 {
+    while !calls.is_empty() {
         tokio::select! {
             biased;
             Some(call) = calls.join_next() => {

@@ -5,6 +5,7 @@
 #![cfg(all(feature = "sqlite", target_os = "linux"))]
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
     reason = "a test stops at the first surprise"
