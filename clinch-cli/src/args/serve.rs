@@ -69,6 +69,10 @@ pub(super) struct RawServe {
     #[arg(long, value_name = "FILE")]
     audit_log: Option<String>,
 
+    /// From which level on to say on stderr what the library logs: off, error, warn, info, debug [default: error]
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+
     /// Serve the playground, also on an engine that others use
     #[arg(long, overrides_with = "no_playground")]
     playground: bool,
@@ -96,6 +100,9 @@ impl RawServe {
         }
         if let Some(path) = self.audit_log {
             flags.push(("serve.audit_log", "--audit-log", path));
+        }
+        if let Some(level) = self.log {
+            flags.push(("serve.log", "--log", level));
         }
         if self.playground || self.no_playground {
             flags.push(("serve.playground", "--[no-]playground", self.playground.to_string()));

@@ -213,3 +213,32 @@ impl AsyncWrite for Patient {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// The clock is paused: it goes on when nothing else does.
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_stalls_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let reader = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let limit = Duration::from_secs(20);
+        let mut patient = Patient::new(stream, limit);
+        let began = Instant::now();
+        let chunk = vec![0; 1 << 20];
+        let error = loop {
+            // The kernel takes some of it.
+            if let Err(error) = patient.write_all(&chunk).await {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() >= limit);
+        drop(reader);
+    }
+}

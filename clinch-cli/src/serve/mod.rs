@@ -25,11 +25,13 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use clinch::LockManager;
+use clinch::config::LogLevel;
 use http::StatusCode;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
+use tracing::Level;
 
 use self::access::{Access, AccessToken, Origin, check_names};
 use self::connections::{Connections, Phase, Phases};
@@ -108,6 +110,7 @@ impl Serve {
     }
 
     pub(crate) fn carry_out(&self) -> Exit {
+        log(self.engine.config.serve.log);
         on_all_threads(async { exit_of(self.serve().await) })
     }
 
@@ -241,6 +244,21 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> String {
         }
         _ => format!("cannot listen on {address}: {error}"),
     }
+}
+
+/// Says on stderr what the library logs from this level on.
+fn log(level: LogLevel) {
+    let level = match level {
+        LogLevel::Off => return,
+        LogLevel::Warn => Level::WARN,
+        LogLevel::Info => Level::INFO,
+        LogLevel::Debug => Level::DEBUG,
+        LogLevel::Trace => Level::TRACE,
+        _ => Level::ERROR,
+    };
+    let logging = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(false);
+    // An error means that somebody listens already.
+    let _ = logging.try_init();
 }
 
 /// What ends the server.

@@ -119,6 +119,23 @@ fn a_page_of_another_origin_changes_nothing() {
     assert_eq!(own.json(&body).send().status, 200);
 }
 
+/// A page of another site cannot even keep connections busy, though it could not read what comes.
+#[test]
+fn a_page_of_another_site_does_not_watch() {
+    let serve = serve(&["--origin", "https://ops.example.com"]);
+    let from = |site: &str, mode: &str| {
+        serve.get("/console/events").header("Sec-Fetch-Site", site).header("Sec-Fetch-Mode", mode)
+    };
+    for site in ["cross-site", "same-site"] {
+        assert_eq!(from(site, "no-cors").send().status, 403, "{site}");
+        assert_eq!(from(site, "cors").header("Origin", "https://evil.example").send().status, 403, "{site}");
+    }
+    assert_eq!(from("same-origin", "cors").send().status, 200);
+    assert_eq!(from("cross-site", "cors").header("Origin", "https://ops.example.com").send().status, 200);
+    let link = serve.get("/").header("Sec-Fetch-Site", "cross-site").header("Sec-Fetch-Mode", "navigate");
+    assert_eq!(link.send().status, 200, "a link to the console works");
+}
+
 /// Proves: B13
 #[test]
 fn it_does_not_listen_for_others_without_a_token() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clinch::{LockManager, LockOptions, Loss};
+use clinch_testkit::http;
 use clinch_testkit::server::RedisServer;
 use serde_json::Value;
 
@@ -93,6 +94,35 @@ async fn a_lease_is_ended_by_force_and_it_is_written_down() {
     assert!(lines[0]["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{}", lines[0]);
     let text = std::fs::read_to_string(path).unwrap();
     assert!(!text.contains(token) && !text.contains(guard.token().as_str()));
+}
+
+/// Whatever is shown can be ended: permits, readers, duplicate windows, idempotency keys, and other clients' values.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_can_be_ended() {
+    let server = RedisServer::start();
+    let serve = serve(&["--store", &server.url(), "--playground"]);
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let permit = locks.limit("export", 3).unwrap().acquire(TTL).await.unwrap();
+    let reader = locks.lock("report", LockOptions::new(TTL).shared()).await.unwrap();
+    server.set("clinch:lock:foreign", "somebody else's value");
+    let addr = serve.addr;
+    let order =
+        std::thread::spawn(move || http::post(addr, "/demo/orders?work_ms=8000").json("{}").send().status);
+    let pay = http::post(addr, "/demo/payments?work_ms=8000").header("Idempotency-Key", "\"k\"").json("{}");
+    let payment = std::thread::spawn(move || pay.send().status);
+    let state = watch_until(&serve, "", |state| state["held"] == 5);
+    let mut kinds: Vec<_> =
+        state["rows"].as_array().unwrap().iter().map(|row| row["kind"].as_str().unwrap()).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["duplicate", "idempotency", "lock", "permit", "shared"]);
+    for row in state["rows"].as_array().unwrap() {
+        let body = format!("{{\"id\": {}}}", row["id"]);
+        let answer = serve.post("/console/release").bearer(serve.token().unwrap()).json(&body).send();
+        assert_eq!(answer.status, 200, "{row}");
+    }
+    watch_until(&serve, "", |state| state["held"] == 0);
+    assert_eq!((permit.lost().await, reader.lost().await), (Loss::Revoked, Loss::Revoked));
+    let _ = (order.join().unwrap(), payment.join().unwrap());
 }
 
 /// Proves: B13

@@ -105,6 +105,20 @@ fn a_signal_ends_it_although_clients_keep_their_connections() {
     drop((idle, kept));
 }
 
+/// Quiet unless told: a storm of duplicates is no error.
+#[test]
+fn what_the_library_logs_is_said_from_the_level_that_is_wanted() {
+    for (args, lines) in [(&[][..], 0), (&["--log", "warn"], 4), (&["--log", "off"], 0)] {
+        let serve = serve(args);
+        let _ = serve.post("/demo/storm?target=orders&count=5&work_ms=1500").send().text();
+        serve.signal(Signal::TERM);
+        let ended = serve.end();
+        assert_eq!(ended.stderr.matches("duplicate submission").count(), lines, "{}", ended.stderr);
+        assert_eq!(ended.stderr.is_empty(), lines == 0, "{}", ended.stderr);
+    }
+    assert_eq!(refused(&[], &["--log", "loud"]).code, Some(64));
+}
+
 #[test]
 fn a_port_that_is_taken_is_said() {
     let first = serve(&[]);

@@ -8,9 +8,11 @@ use clinch_testkit::server::RedisServer;
 
 use crate::common::{eventually, row, serve, watch_until};
 
-/// Runs a test on memory, and on Redis.
+/// Runs a test on memory, in a file, and on Redis.
 fn on_each_engine(test: impl Fn(&ClinchServe)) {
     test(&serve(&[]));
+    let folder = tempfile::tempdir().unwrap();
+    test(&serve(&["--store", &format!("sqlite://{}/clinch.db", folder.path().display()), "--playground"]));
     let server = RedisServer::start();
     test(&serve(&["--store", &server.url(), "--playground"]));
     eventually("nothing is left", || server.keys("clinch:*").iter().all(|key| is_record(key)));

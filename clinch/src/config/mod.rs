@@ -53,7 +53,7 @@ pub use self::loader::Loader;
 pub use self::secret::{Secret, StoreUrl};
 #[cfg(feature = "http")]
 pub use self::sections::Http;
-pub use self::sections::Serve;
+pub use self::sections::{LogLevel, Serve};
 pub use self::source::Source;
 
 use self::fields::Origins;

@@ -69,6 +69,8 @@ pub struct Serve {
     pub audit_log: Option<PathBuf>,
     /// Whether there is a playground; unless set, only on an engine that nobody else uses (`memory:`).
     pub playground: Option<bool>,
+    /// From which level on it says on stderr what the library logs; errors unless set.
+    pub log: LogLevel,
     /// How many connections may be open at a time; 512 unless set.
     pub max_connections: usize,
     /// How large a request may be; 1 MiB unless set.
@@ -90,12 +92,32 @@ impl Default for Serve {
             allowed_hosts: Vec::new(),
             audit_log: None,
             playground: None,
+            log: LogLevel::Error,
             max_connections: 512,
             max_request_bytes: 1024 * 1024,
             request_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(10),
         }
     }
+}
+
+/// From which level on something is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// An engine that fails, a guard that cannot work.
+    Error,
+    /// Also duplicates that were refused, leases that were lost.
+    Warn,
+    /// Also what changes seldom.
+    Info,
+    /// Also every attempt.
+    Debug,
+    /// Everything.
+    Trace,
 }
 
 fn address<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {

@@ -477,6 +477,29 @@ mod tests {
         assert!(manager.core.lines.is_empty());
     }
 
+    /// Who waits is counted as long as it waits.
+    #[tokio::test(start_paused = true)]
+    async fn those_who_wait_are_counted() {
+        let manager = LockManager::memory();
+        let guard = manager.lock("a", TTL).await.unwrap();
+        assert!(manager.waiting().is_empty());
+        let options = LockOptions::new(TTL).wait(TTL);
+        let waiters: Vec<_> = (0..3)
+            .map(|_| {
+                let (manager, options) = (manager.clone(), options.clone());
+                tokio::spawn(async move { manager.lock("a", options).await })
+            })
+            .collect();
+        tokio::time::sleep(TTL / 4).await;
+        let waiting = manager.waiting();
+        assert!(matches!(&waiting[..], [(on, 3)] if on.to_string() == "lock:a"), "{waiting:?}");
+        drop(guard);
+        for waiter in waiters {
+            drop(waiter.await.unwrap().unwrap());
+        }
+        assert!(manager.waiting().is_empty());
+    }
+
     /// A key that is wanted in ever other ways costs no more for that: what nobody wants any more is forgotten.
     #[tokio::test(start_paused = true)]
     async fn ways_in_which_nobody_wants_a_key_are_forgotten() {

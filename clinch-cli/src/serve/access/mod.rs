@@ -75,10 +75,25 @@ impl Access {
         Ok(host)
     }
 
+    /// A browser says when a page of another site asks, also for what it must not read. To open our page is everybody's right;
+    /// to take up connections here is not.
+    fn site(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        let is = |name: &str, values: &[&str]| {
+            headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .is_some_and(|value| values.contains(&value))
+        };
+        if is("sec-fetch-site", &["cross-site", "same-site"]) && !is("sec-fetch-mode", &["navigate"]) {
+            return self.origin("", headers);
+        }
+        Ok(())
+    }
+
     /// Programs send no `Origin`; browsers always do with what can change something.
     fn origin(&self, host: &str, headers: &HeaderMap) -> Result<(), Problem> {
-        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-        let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Origin>().ok());
+        let origin = headers.get(header::ORIGIN);
+        let origin = origin.and_then(|origin| origin.to_str().ok()?.parse::<Origin>().ok());
         if origin.is_some_and(|origin| origin.is_of(host) || self.origins.contains(&origin)) {
             return Ok(());
         }
@@ -92,7 +107,11 @@ pub(super) async fn check_names(State(access): State<Arc<Access>>, request: Requ
     let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let checked = access
         .host(request.uri(), request.headers())
-        .and_then(|host| if safe { Ok(()) } else { access.origin(host, request.headers()) });
+        .and_then(|host| access.site(request.headers()).map(|()| host))
+        .and_then(|host| {
+            let has_origin = request.headers().contains_key(header::ORIGIN);
+            if safe || !has_origin { Ok(()) } else { access.origin(host, request.headers()) }
+        });
     match checked {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
