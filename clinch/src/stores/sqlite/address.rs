@@ -216,17 +216,19 @@ mod tests {
     #[test]
     fn what_we_make_is_ours_alone_and_what_is_there_stays_as_it_is() {
         use std::os::unix::fs::PermissionsExt as _;
-        let folder = std::env::temp_dir().join(format!("clinch-{:016x}", rand::random::<u64>()));
-        let file = folder.join("state/deep/locks.db");
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().join("state");
+        let file = folder.join("deep/locks.db");
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         create(&file).unwrap();
-        assert_eq!((mode(&folder), mode(&folder.join("state/deep")), mode(&file)), (0o700, 0o700, 0o600));
-        std::fs::write(&file, "content").unwrap();
+        assert_eq!((mode(&folder), mode(&folder.join("deep")), mode(&file)), (0o700, 0o700, 0o600));
+        let content = "content".repeat(100);
+        std::fs::write(&file, &content).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
         let before = Identity::of(&file);
         create(&file).unwrap();
         assert_eq!((mode(&file), Identity::of(&file)), (0o640, before));
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "content");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), content);
         assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
         assert_eq!(create(&folder).unwrap_err().kind(), ErrorKind::Config);
         std::fs::remove_dir_all(&folder).unwrap();
