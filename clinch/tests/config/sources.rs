@@ -70,6 +70,7 @@ fn every_field_can_be_set_by_its_variable() {
             "serve.allowed_origins" => "https://a.example, http://localhost:8080".to_owned(),
             "serve.allowed_hosts" => "clinch.example.com, clinch.example.com:8080".to_owned(),
             "serve.playground" => "true".to_owned(),
+            "serve.log" => "debug".to_owned(),
             "serve.max_request_bytes" => "2048".to_owned(),
             "http.trusted_proxies" => "10.0.0.0/8,192.0.2.1".to_owned(),
             "http.forwarded_header" => "forwarded".to_owned(),
