@@ -170,7 +170,7 @@ fn a_full_disk_is_69_and_costs_nothing() {
     std::fs::create_dir(&disk).unwrap();
     // A disk of this size, for this process alone.
     let on_disk = |script: &str| {
-        let script = format!("mount -t tmpfs -o size=256k none {0} && cd {0} && {script}", disk.display());
+        let script = format!("mount -t tmpfs -o size=1m none {0} && cd {0} && {script}", disk.display());
         let command = ["unshare", "--map-root-user", "--mount", "sh", "-c", &script, "sh"];
         under(&command, &["run", "--store", &format!("sqlite://{}/clinch.db", disk.display()), "--key", "k"])
     };

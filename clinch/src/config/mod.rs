@@ -260,8 +260,7 @@ impl Config {
         let builder = self.builder()?;
         if !self.enabled {
             tracing::warn!(
-                "clinch is turned off by its configuration (`enabled`): guards let everybody through, and locks exclude inside \
-                 this process only"
+                "clinch is turned off by its configuration: guards let everybody through, and locks exclude inside this process only"
             );
             return builder.memory().build();
         }
