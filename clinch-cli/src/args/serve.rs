@@ -61,7 +61,7 @@ pub(super) struct RawServe {
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
 
-    /// Another origin whose pages may end leases: https://ops.example.com
+    /// Another origin whose pages may end leases, such as `https://ops.example.com`
     #[arg(long = "origin", value_name = "ORIGIN")]
     origins: Vec<String>,
 
