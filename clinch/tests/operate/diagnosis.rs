@@ -137,12 +137,20 @@ async fn missing_rights_are_named() {
 async fn the_delivered_rights_are_enough() {
     let acl = include_str!("../../../deploy/redis/clinch.acl");
     let rules = acl.lines().find_map(|line| line.strip_prefix("user clinch off resetpass ")).unwrap();
-    let server = RedisServer::builder().acl_user("clinch", &format!("on >hunter2 {rules}")).start();
+    let server = RedisServer::builder()
+        .appendonly(true)
+        .acl_user("clinch", &format!("on >hunter2 {rules}"))
+        .acl_user("blind", &format!("on >hunter2 {}", rules.replace(" +info ", " ")))
+        .start();
     let diagnosis = diagnosed(&server.url_with(0, Some("clinch"), Some("hunter2"))).await;
     assert_eq!(diagnosis.findings, [], "{diagnosis:#?}");
     if tells_rights(&server) {
         assert_eq!(diagnosis.value("missing_rights"), Some("none"));
     }
+    assert_eq!(diagnosis.value("maxmemory_policy"), Some("noeviction"));
+
+    let diagnosis = diagnosed(&server.url_with(0, Some("blind"), Some("hunter2"))).await;
+    assert_eq!(diagnosis.findings, [], "{diagnosis:#?}");
     let policy = diagnosis.facts.iter().find(|fact| fact.name == "maxmemory_policy").unwrap();
     assert_eq!(policy.unknown.as_deref(), Some("not allowed to see"));
 }
