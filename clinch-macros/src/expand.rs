@@ -55,6 +55,7 @@ fn guarded(attribute: Attribute, options: TokenStream, function: &Function) -> R
 fn wrap(function: &Function, guard: &Guard, entry: &Entry) -> Result<TokenStream> {
     let Function { attrs, vis, sig, inner_attrs, body } = function;
     let Entry { guard: guard_type, made, steps } = entry;
+    let library = &guard.library;
     let mut returned = function.returns()?.clone();
     // At the return type, because it is there that a `Result`, or its `From<clinch::Error>`, is missing, if it is.
     let at = returned.span().resolved_at(Span::mixed_site());
@@ -66,7 +67,7 @@ fn wrap(function: &Function, guard: &Guard, entry: &Entry) -> Result<TokenStream
     ErasedImplTrait.visit_type_mut(&mut returned);
     let manager = match &guard.manager {
         Some(manager) => quote_spanned! {manager.span().resolved_at(Span::mixed_site())=>
-            ::core::option::Option::Some(::clinch::attribute::guards(&(#manager)))
+            ::core::option::Option::Some(#library::attribute::guards(&(#manager)))
         },
         None => code!(::core::option::Option::None),
     };
@@ -75,7 +76,7 @@ fn wrap(function: &Function, guard: &Guard, entry: &Entry) -> Result<TokenStream
         {
             #(#inner_attrs)*
             // Made once, at the first call.
-            static __CLINCH: ::std::sync::LazyLock<::clinch::attribute::#guard_type> =
+            static __CLINCH: ::std::sync::LazyLock<#library::attribute::#guard_type> =
                 ::std::sync::LazyLock::new(|| #made);
             let manager = #manager;
             #steps
@@ -96,8 +97,8 @@ fn wrap(function: &Function, guard: &Guard, entry: &Entry) -> Result<TokenStream
             let succeeded = match &result {
                 #ok => {
                     #[allow(unused_imports)]
-                    use ::clinch::attribute::{ViaAnything as _, ViaStatus as _};
-                    (&&::clinch::attribute::Ended(value)).succeeded()
+                    use #library::attribute::{ViaAnything as _, ViaStatus as _};
+                    (&&#library::attribute::Ended(value)).succeeded()
                 }
                 #err => false,
             };
@@ -127,14 +128,15 @@ impl Entry {
             let taken = format!("invalid `lease`: `{lease}` is a parameter; accepted is another name");
             return Err(Error::new(lease.span(), taken));
         }
-        let settings: TokenStream = guard.settings.iter().map(setting).collect();
+        let library = &guard.library;
+        let settings: TokenStream = guard.settings.iter().map(|set| setting(library, set)).collect();
         match &guard.kind {
             Kind::Lock { key } => {
                 let template = &key.literal;
                 Ok(Self {
                     guard: code!(Lock),
                     made: code! {
-                        ::clinch::attribute::Lock::new(#template, |policy| policy #settings)
+                        #library::attribute::Lock::new(#template, |policy| policy #settings)
                     },
                     steps: by_key(&key.values(&bindings)?),
                 })
@@ -144,7 +146,7 @@ impl Entry {
                 Ok(Self {
                     guard: code!(Limit),
                     made: code! {
-                        ::clinch::attribute::Limit::new(#template, #limit, |policy| policy #settings)
+                        #library::attribute::Limit::new(#template, #limit, |policy| policy #settings)
                     },
                     steps: by_key(&key.values(&bindings)?),
                 })
@@ -168,12 +170,12 @@ impl Entry {
                 Ok(Self {
                     guard: code!(Duplicate),
                     made: code! {
-                        ::clinch::attribute::Duplicate::new(
+                        #library::attribute::Duplicate::new(
                             ::core::concat!(::core::module_path!(), "::", #name),
                             |policy| policy #settings
                         ) #by_user #as_function
                     },
-                    steps: by_call(function.is_method(), &bindings, user.as_ref()),
+                    steps: by_call(library, function.is_method(), &bindings, user.as_ref()),
                 })
             }
         }
@@ -190,18 +192,24 @@ fn by_key(values: &TokenStream) -> TokenStream {
 }
 
 /// Enters by what the call is about: its parameters, as far as they can be serialised, and its user.
-fn by_call(is_method: bool, bindings: &[Binding], user: Option<&TokenStream>) -> TokenStream {
+fn by_call(
+    library: &TokenStream,
+    is_method: bool,
+    bindings: &[Binding],
+    user: Option<&TokenStream>,
+) -> TokenStream {
     let call = match is_method {
         true => code!(__CLINCH.call_on(::core::any::type_name::<Self>(), manager)),
         false => code!(__CLINCH.call(manager)),
     };
     let params = bindings.iter().filter(|binding| !binding.is_self()).map(|binding| {
-        let (name, ident) = (binding.name(), binding.ident());
+        let (name, ident, cfgs) = (binding.name(), binding.ident(), binding.cfgs());
         code! {
+            #(#cfgs)*
             call.param(#name, {
                 #[allow(unused_imports)]
-                use ::clinch::attribute::{ViaNothing as _, ViaSerialize as _};
-                (&&::clinch::attribute::Param(&#ident)).json()
+                use #library::attribute::{ViaNothing as _, ViaSerialize as _};
+                (&&#library::attribute::Param(&#ident)).json()
             });
         }
     });
@@ -224,7 +232,7 @@ fn by_call(is_method: bool, bindings: &[Binding], user: Option<&TokenStream>) ->
 }
 
 /// A call of one of the policy's setters.
-fn setting((setter, value): &(&'static str, Value)) -> TokenStream {
+fn setting(library: &TokenStream, (setter, value): &(&'static str, Value)) -> TokenStream {
     let setter = format_ident!("{setter}", span = Span::mixed_site());
     let value = match value {
         Value::Flag(flag) => code!(#flag),
@@ -240,7 +248,7 @@ fn setting((setter, value): &(&'static str, Value)) -> TokenStream {
         Value::Texts(texts) => code!([#(#texts),*]),
         Value::Variant(path) => {
             let parts = path.split("::").map(|part| format_ident!("{part}", span = Span::mixed_site()));
-            code!(::clinch #(::#parts)*)
+            code!(#library #(::#parts)*)
         }
     };
     code!(.#setter(#value))

@@ -3,13 +3,13 @@
 //! Only its signature is parsed: the body passes through as it is written, so that what rustc says about it is about
 //! the user's own tokens.
 
-use proc_macro2::{Group, Span, TokenStream};
+use proc_macro2::{Span, TokenStream};
 use syn::ext::IdentExt as _;
 use syn::parse::{Parse, ParseStream};
 use syn::visit::Visit;
 use syn::{
-    Attribute, Error, Expr, FnArg, Ident, PatIdent, Result, ReturnType, Signature, Token, Type, Visibility,
-    braced,
+    Attribute, Error, Expr, FnArg, Ident, PatIdent, PatType, Receiver, Result, ReturnType, Signature, Token,
+    Type, Visibility, braced,
 };
 
 use crate::parse::Errors;
@@ -21,7 +21,8 @@ pub(crate) struct Function {
     pub(crate) sig: Signature,
     /// Those at the beginning of its body.
     pub(crate) inner_attrs: Vec<Attribute>,
-    pub(crate) body: Group,
+    /// What stands between its braces.
+    pub(crate) body: TokenStream,
 }
 
 impl Parse for Function {
@@ -41,10 +42,9 @@ impl Parse for Function {
             return Err(input.error("accepted is an `async fn` with a body"));
         }
         let content;
-        let brace = braced!(content in input);
+        braced!(content in input);
         let inner_attrs = content.call(Attribute::parse_inner)?;
-        let mut body = Group::new(proc_macro2::Delimiter::Brace, content.parse::<TokenStream>()?);
-        body.set_span(brace.span.join());
+        let body = content.parse()?;
         Ok(Self { attrs, vis, sig, inner_attrs, body })
     }
 }
@@ -74,14 +74,16 @@ impl Function {
 
     /// The names that its parameters bind, `self` among them.
     pub(crate) fn bindings(&self) -> Vec<Binding> {
-        let mut names = Names(Vec::new());
+        let mut names = Names::default();
         for input in &self.sig.inputs {
+            let (FnArg::Receiver(Receiver { attrs, .. }) | FnArg::Typed(PatType { attrs, .. })) = input;
+            names.cfgs = attrs.iter().filter(|attr| attr.path().is_ident("cfg")).cloned().collect();
             match input {
                 FnArg::Receiver(receiver) => names.add(&Ident::new("self", receiver.self_token.span)),
                 FnArg::Typed(typed) => names.visit_pat(&typed.pat),
             }
         }
-        names.0
+        names.bindings
     }
 
     pub(crate) fn is_method(&self) -> bool {
@@ -106,37 +108,50 @@ fn can_be_result(returned: &Type) -> bool {
 }
 
 /// A name that the function's parameters bind.
-pub(crate) struct Binding(Ident);
+pub(crate) struct Binding {
+    ident: Ident,
+    /// The `#[cfg]`s of its parameter: without them it is not there.
+    cfgs: Vec<Attribute>,
+}
 
 impl Binding {
     /// As it stands in a template: without `r#`.
     pub(crate) fn name(&self) -> String {
-        self.0.unraw().to_string()
+        self.ident.unraw().to_string()
     }
 
     pub(crate) fn is_self(&self) -> bool {
-        self.0 == "self"
+        self.ident == "self"
     }
 
     pub(crate) fn ident(&self) -> &Ident {
-        &self.0
+        &self.ident
+    }
+
+    pub(crate) fn cfgs(&self) -> &[Attribute] {
+        &self.cfgs
     }
 
     /// The same variable, for which rustc's messages point at `span`.
     pub(crate) fn ident_at(&self, span: Span) -> Ident {
-        let mut ident = self.0.clone();
+        let mut ident = self.ident.clone();
         ident.set_span(span.resolved_at(ident.span()));
         ident
     }
 }
 
-struct Names(Vec<Binding>);
+#[derive(Default)]
+struct Names {
+    bindings: Vec<Binding>,
+    /// Of the parameter that is being looked at.
+    cfgs: Vec<Attribute>,
+}
 
 impl Names {
     /// Once, however often: each side of `A(x) | B(x)` binds it.
     fn add(&mut self, ident: &Ident) {
-        if self.0.iter().all(|known| known.0 != *ident) {
-            self.0.push(Binding(ident.clone()));
+        if self.bindings.iter().all(|known| known.ident != *ident) {
+            self.bindings.push(Binding { ident: ident.clone(), cfgs: self.cfgs.clone() });
         }
     }
 }

@@ -72,11 +72,13 @@ use self::validate::Attribute;
 /// | `message` | none | what a refused user is told over HTTP |
 /// | `status` | 409 | with which status, 400 to 599 |
 /// | `strategy` | the guards' | what to do when the engine fails: `"fail_fast"`, `"proceed"` or `"retry_once"` |
+/// | `disconnect` | `"release"` | what happens when the client of the request goes away: `"finish"`, `"release"` or `"hold"` |
 /// | `enabled` | yes | whether it does anything at all |
 /// | `shadow` | no | does and counts everything, and refuses nobody |
 /// | `name` | the `key` | how it is called in metrics and logs, 1 to 64 bytes; the same for all calls |
 /// | `manager` | see below | an expression: a `LockManager`, `Guards`, or a reference or `Arc` of one |
 /// | `lease` | none | the name of a variable for the body: an `Option<Lease>`, none if the guard let the call through without a lock |
+/// | `crate` | `"::clinch"` | the path of this library, where it goes by another name |
 ///
 /// # Templates
 /// `{name}` is a parameter of the function, and `{name.field.field}` a field of one; in methods also `{self.field}`. A
@@ -124,7 +126,8 @@ pub fn lock(options: TokenStream, item: TokenStream) -> TokenStream {
 /// # Options
 /// `key`, a template, and `limit`, how many at a time, are required. `ttl` (or `ttl_ms`) is how long a permit is held at
 /// most, 60 s unless given. `wait`, `retry`, `renew`, `label`, `message`, `status` (503 unless given), `strategy`,
-/// `enabled`, `shadow`, `name`, `manager` and `lease` are as in [`lock`], and so is everything else that is said there.
+/// `disconnect`, `enabled`, `shadow`, `name`, `manager`, `lease` and `crate` are as in [`lock`], and so is everything else that
+/// is said there.
 #[proc_macro_attribute]
 pub fn limit(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::attribute(Attribute::Limit, options.into(), item.into()).into()
@@ -169,7 +172,9 @@ pub fn limit(options: TokenStream, item: TokenStream) -> TokenStream {
 /// Outside of a request, and always with `user` or `function` and on methods, they are the function's own. The user is made
 /// of parameters by the template `user`; there is no default for it, so one of `user` and `include_user = false` is
 /// needed. The parameters are those whose type is known to implement `serde::Serialize`, by the names that their patterns
-/// bind; all others, such as a pool of connections or a type parameter without that bound, do not count. The function is
+/// bind; all others, such as a pool of connections or a type parameter without that bound, do not count. They are compared as
+/// they are written as JSON: what is written in another order each time, as a `HashSet` is, is never the same (take a `BTreeSet`,
+/// or exclude it); the order of a map's keys does not matter. The function is
 /// its path, or for methods the type and the name. A function in an `impl` without a `self` goes by its module and name: if
 /// two types of one module have one each, `key_prefix` keeps them apart.
 ///
@@ -193,7 +198,7 @@ pub fn limit(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | `function` | no | counts the function's own parameters, also in a request |
 /// | `name` | the route, or the function's path | how it is called in metrics and logs |
 ///
-/// `strategy`, `enabled`, `shadow`, `manager` and `lease` are as in [`lock`], and so is what is said there about templates,
+/// `strategy`, `enabled`, `shadow`, `manager`, `lease` and `crate` are as in [`lock`], and so is what is said there about templates,
 /// managers and functions.
 ///
 /// It guards its handler whatever the verb, unlike a layer, which lets GET, HEAD and OPTIONS pass unless it is told otherwise.

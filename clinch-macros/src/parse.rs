@@ -8,11 +8,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
+use quote::ToTokens as _;
 use syn::ext::IdentExt as _;
 use syn::parse::{Parse, ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
-use syn::{Error, Expr, Ident, Lit, LitStr, Result, Token};
+use syn::{Error, Expr, Ident, Lit, LitStr, Path, Result, Token};
 
 const TIME: &str = r#"a time with its unit, such as "250ms", "5s" or "1m 30s""#;
 
@@ -194,6 +195,16 @@ impl Options {
     pub(crate) fn expression(&mut self, name: &str) -> Option<Expr> {
         let accepted = "an expression, such as `state.locks`";
         Some(self.value(name, accepted, |expr| Ok(expr.clone()))?.value)
+    }
+
+    /// The path of a crate, as a text.
+    pub(crate) fn path(&mut self, name: &str) -> Option<TokenStream> {
+        let accepted = "the path of the crate `clinch` here, such as \"locks\" or \"::locks\"";
+        let read = |expr: &Expr| {
+            let path = text(expr)?.parse_with(Path::parse_mod_style).ok()?;
+            Some(path.into_token_stream())
+        };
+        Some(self.value(name, accepted, |expr| read(expr).ok_or(format!("accepted is {accepted}")))?.value)
     }
 
     /// A name for a variable.

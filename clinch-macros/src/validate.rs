@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
+use quote::quote_spanned;
 use syn::{Expr, Ident, LitStr, Result};
 
 use crate::parse::{At, Options};
@@ -30,6 +31,8 @@ pub(crate) struct Guard {
     pub(crate) kind: Kind,
     /// The setters of the policy that are called, with what.
     pub(crate) settings: Vec<(&'static str, Value)>,
+    /// Where the library is found: `::clinch`, unless it was renamed.
+    pub(crate) library: TokenStream,
     pub(crate) manager: Option<Expr>,
     pub(crate) lease: Option<Ident>,
 }
@@ -70,11 +73,13 @@ impl Guard {
             Attribute::PreventDuplicate => read.duplicate(),
         };
         read.common();
+        let library = read.options.path("crate");
+        let library = library.unwrap_or_else(|| quote_spanned!(Span::mixed_site()=> ::clinch));
         let manager = read.options.expression("manager");
         let lease = read.options.variable("lease");
         read.options.finish()?;
         match kind {
-            Some(kind) => Ok(Self { kind, settings: read.settings, manager, lease }),
+            Some(kind) => Ok(Self { kind, settings: read.settings, library, manager, lease }),
             // Not reached: whatever kept it from being read is an error that was returned above.
             None => Err(syn::Error::new(Span::call_site(), "a required option is missing")),
         }
@@ -129,7 +134,6 @@ impl Read {
             self.options.error(span, format!("invalid `min_hold`: {accepted}"));
         }
         self.flag("renew");
-        self.word("disconnect", DISCONNECT);
         let user = self.options.text("user", "a template, such as \"{user_id}\"");
         let anonymous = include_user.is_some_and(|include| !include.value);
         if let (Some(user), true) = (&user, anonymous) {
@@ -145,6 +149,7 @@ impl Read {
     /// What all three have.
     fn common(&mut self) {
         self.word("strategy", STRATEGY);
+        self.word("disconnect", DISCONNECT);
         if let Some(status) = self.options.number("status", 400..=599) {
             self.settings.push(("status", Value::Number(status)));
         }

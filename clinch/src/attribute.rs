@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::key::{Key, KeyTemplate};
 use crate::submit::request::{self, Answer, Request};
 use crate::submit::{
-    Admission, AsGuards, Defaults, DuplicatePolicy, Guards, Identity, LimitPolicy, LockPolicy, Submission,
-    log_duplicate,
+    Admission, AsGuards, Defaults, Disconnect, DuplicatePolicy, Guards, Identity, LimitPolicy, LockPolicy,
+    Submission, log_duplicate,
 };
 use crate::telemetry::Stopwatch;
 
@@ -63,6 +63,13 @@ fn working(guards: Option<Guards>, enabled: bool) -> Result<Option<Guards>, Erro
     Ok(Some(guards).filter(|guards| guards.is_on(true)))
 }
 
+/// Says what is to happen if the client goes away while what was let in runs, if there is one.
+fn on_disconnect(admitted: &Result<Admission, Error>, disconnect: Disconnect) {
+    if let (Ok(_), Some(request)) = (admitted, request::current()) {
+        request.on_disconnect(disconnect);
+    }
+}
+
 /// Says how a refusal is to be answered, if there is somebody to answer.
 fn answering(
     admitted: Result<Admission, Error>,
@@ -111,7 +118,8 @@ impl Lock {
         let policy = self.stated.on(&defaults, begin);
         let Some(guards) = working(guards, policy.enabled)? else { return Ok(Admission::unguarded()) };
         // On the heap, so that the futures of guarded functions that call each other stay small.
-        let admitted = Box::pin(guards.lock(&policy, key?)).await;
+        let admitted = Box::pin(guards.enter_lock(&policy, key)).await;
+        on_disconnect(&admitted, policy.disconnect);
         answering(admitted, policy.status, policy.message.as_ref())
     }
 }
@@ -156,7 +164,8 @@ impl Limit {
         };
         let policy = self.stated.on(&defaults, begin);
         let Some(guards) = working(guards, policy.enabled)? else { return Ok(Admission::unguarded()) };
-        let admitted = Box::pin(guards.limit(&policy, key?)).await;
+        let admitted = Box::pin(guards.enter_limit(&policy, key)).await;
+        on_disconnect(&admitted, policy.disconnect);
         answering(admitted, policy.status, policy.message.as_ref())
     }
 }
@@ -279,8 +288,9 @@ impl DuplicateCall<'_> {
             let user_agent = self.request.as_ref().and_then(|request| request.user_agent());
             log_duplicate(error, user_agent.as_deref());
         }
-        if let (Ok(_), Some(request)) = (&admitted, &self.request) {
-            request.on_disconnect(policy.disconnect);
+        // What is about the function alone does not decide for its request.
+        if self.request.is_some() {
+            on_disconnect(&admitted, policy.disconnect);
         }
         answering(admitted, policy.status, None)
     }

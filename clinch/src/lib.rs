@@ -1,8 +1,9 @@
 //! Exactly one caller wins.
 //!
 //! Clinch gives out *leases*: granted atomically, expiring by themselves, given back only by the one who holds them.
-//! On them stands a lock that works inside one process (the embedded memory engine, no set-up) and across machines (on
-//! Redis or Valkey, by changing one URL).
+//! On them stand locks, concurrency limits, guards against duplicate submissions and idempotency keys, which work inside one
+//! process (the embedded memory engine, no set-up), on one machine (a SQLite file) and across machines (on Redis or Valkey, by
+//! changing one URL).
 //!
 //! ```
 //! use std::time::Duration;
@@ -25,6 +26,9 @@
 //! - [`Key`] and [`KeyTemplate`] name what is locked.
 //! - [`lease`] is the model (claims, attempts, tokens, holders), [`store`] the port that engines implement,
 //!   [`stores`] the engines.
+//! - `submit` (feature `submit`) has the policies of guards and the duplicate guard as plain calls; `http` (features `http`,
+//!   `axum`) puts them before web services as tower layers; the attributes `lock`, `limit` and `prevent_duplicate` (feature
+//!   `macros`) put them around functions and handlers.
 //! - [`telemetry`] names what is measured (feature `metrics`).
 //! - [`fencing`] checks at the resource that a writer is not late.
 //! - `config` (a feature of the same name) reads all of this from a file and the environment.

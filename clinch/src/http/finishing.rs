@@ -10,7 +10,7 @@ use http::Extensions;
 use tokio::runtime::Handle;
 
 use super::web::Web;
-use crate::manager::LockManager;
+use crate::manager::{LockManager, Scope};
 use crate::submit::{Disconnect, Guards, request};
 
 /// Whether something has begun in a request that is to be finished.
@@ -118,10 +118,10 @@ impl<T: Send + 'static> Drop for ResponseFuture<T> {
             self.begun.0.left.store(true, Ordering::Release);
             // If a layer in between has given up, this is the request's context, which the new task would not have.
             let (guards, web, request) = (Guards::current_here(), Web::current(), request::current());
+            let running = Scope::going_on().run(running);
             // Nobody waits for what comes of it.
             runtime.spawn(async move {
                 let Some(guards) = guards else { return drop(running.await) };
-                let running = guards.locks().scope(running);
                 match (web, request) {
                     (Some(web), Some(request)) => {
                         drop(guards.enter(web.serve(request::serve(request, running))).await);

@@ -246,8 +246,8 @@ impl Identify for UserParam {
 /// The step that takes whoever sends the same session cookie for the same one.
 ///
 /// Unless [named](Self::named), it is the first of `__Host-session`, `session`, `sessionid`, `session_id`, `sid`,
-/// `connect.sid`, `SESSION`, `JSESSIONID`, `PHPSESSID`. Name yours if it has another name (the crate `tower-sessions` calls it
-/// `id`), or if its value changes with what is stored in it, as it does where the whole session is in the cookie.
+/// `connect.sid`, `SESSION`, `JSESSIONID`, `PHPSESSID`, `id` (as `tower-sessions` calls it). Name yours if it has another name,
+/// or if its value changes with what is stored in it, as it does where the whole session is in the cookie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionCookie {
     names: Vec<String>,
@@ -255,7 +255,7 @@ pub struct SessionCookie {
 
 impl SessionCookie {
     /// The names under which common frameworks keep their session.
-    pub const COMMON: [&str; 9] = [
+    pub const COMMON: &[&str] = &[
         "__Host-session",
         "session",
         "sessionid",
@@ -265,6 +265,7 @@ impl SessionCookie {
         "SESSION",
         "JSESSIONID",
         "PHPSESSID",
+        "id",
     ];
 
     /// The cookie of one of these names: the first in this order that is there and is not empty. If it is there more than
@@ -277,7 +278,7 @@ impl SessionCookie {
 
 impl Default for SessionCookie {
     fn default() -> Self {
-        Self::named(Self::COMMON)
+        Self::named(Self::COMMON.iter().copied())
     }
 }
 

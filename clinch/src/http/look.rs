@@ -158,14 +158,11 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Whose results are whose. As [`identity`](Self::identity), but what anybody can write into a request does not open what
-    /// was stored for somebody who has shown a credential.
-    pub(super) fn principal(&self, web: &Web, body: &Bytes) -> Identity {
+    /// Whose results are whose. As [`identity`](Self::identity), but parameters take no part: what anybody can write into a
+    /// request must not open what was stored for somebody else. (They are part of what is compared with the first request.)
+    pub(super) fn principal(&self, web: &Web) -> Identity {
         let sender = Sender::new(self.headers, self.extensions, &|_| None);
-        match web.identity().identify(&sender) {
-            Some(identity) if !identity.is_address() => identity,
-            _ => self.identity(web, Some(body)),
-        }
+        web.identity().identify(&sender).unwrap_or_else(Identity::anonymous)
     }
 
     /// Who sent it.
@@ -212,7 +209,8 @@ impl<'a> Look<'a> {
         let mut submission = match self.matched() {
             Some(matched) => Submission::of(matched),
             None => Submission::of(format!("{} {}", self.method, self.uri().path())).unbounded(),
-        };
+        }
+        .of_request();
         if policy.include_user {
             submission = submission.user(self.identity(web, body));
         }

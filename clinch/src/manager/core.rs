@@ -138,10 +138,13 @@ impl Core {
     }
 
     /// The same, and says whether a call of it that was not answered may have been carried out.
-    pub(super) async fn once_more_or_doubtful<'a, T>(
+    pub(super) async fn once_more_or_doubtful<T, F>(
         &self,
-        step: impl Fn() -> StoreFuture<'a, T>,
-    ) -> (Result<T, StoreError>, bool) {
+        step: impl Fn() -> F,
+    ) -> (Result<T, StoreError>, bool)
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
         let limit = Instant::now() + self.call_timeout;
         let unknown = |answer: &Result<T, StoreError>| {
             answer.as_ref().is_err_and(|error| error.effect() == Effect::Unknown)

@@ -135,6 +135,13 @@ impl Holding {
     pub(super) const fn pass(&self) -> u32 {
         self.tenure.pass()
     }
+
+    /// One of its guards says what is left behind when the last one is out.
+    fn leave(&self, remains: Option<Remains>) {
+        if let Some(remains) = remains {
+            self.held().leave(remains);
+        }
+    }
 }
 
 /// A lock or a permit that is held. It is given back by [`release`](Self::release), or in the background when it is dropped.
@@ -181,13 +188,11 @@ impl LockGuard {
     /// As [`release`](Self::release), and leaves something behind.
     pub(crate) async fn finish(mut self, remains: Option<Remains>) -> Result<bool, Error> {
         let Some(holding) = self.holding.take() else { return Ok(false) };
+        holding.leave(remains);
         let Some(holding) = Arc::into_inner(holding) else { return Ok(self.lease.is_valid()) };
-        let operation = if remains.is_some() { "complete" } else { "release" };
-        let Holding { _renewing: renewing, mut tenure, _life: life } = holding;
+        let Holding { _renewing: renewing, tenure, _life: life } = holding;
         drop(renewing);
-        if let Some(remains) = remains {
-            tenure.leave(remains);
-        }
+        let operation = if tenure.held().leaves_something() { "complete" } else { "release" };
         let released = tenure.release().await;
         drop(life);
         released.map_err(|source| Error::engine(operation, Some(self.lease.key()), source))
@@ -195,9 +200,8 @@ impl LockGuard {
 
     /// The same in the background, as when it is dropped.
     pub(crate) fn finish_later(mut self, remains: Option<Remains>) {
-        let holding = self.holding.take().and_then(Arc::into_inner);
-        if let (Some(mut holding), Some(remains)) = (holding, remains) {
-            holding.tenure.leave(remains);
+        if let Some(holding) = self.holding.take() {
+            holding.leave(remains);
         }
     }
 

@@ -5,16 +5,19 @@
 //! has the lease under the number of its pass, and what is asked under an earlier number is over.
 
 mod counted;
+mod remains;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use self::counted::Counted;
+use self::remains::Left;
+pub(crate) use self::remains::{Remains, Stay};
 use super::clock;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Record};
 use crate::telemetry::Released;
@@ -93,23 +96,6 @@ pub(super) enum Standing {
     Over,
 }
 
-/// What is left in the engine of a lease whose work is done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Remains {
-    pub(crate) record: Record,
-    pub(crate) stay: Stay,
-}
-
-/// How long something stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stay {
-    /// As long as the lease would have lived.
-    Rest,
-    /// Until then; if that is over, there is nothing to leave.
-    Until(Instant),
-    For(Duration),
-}
-
 /// Until when a lease counts, by each clock that has a say.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
@@ -140,7 +126,7 @@ pub(super) struct Held {
     scope: AtomicU64,
     since: Instant,
     /// What its holder leaves behind; nothing if it is simply given back.
-    remains: OnceLock<Remains>,
+    left: Left,
     /// A renewal is under way.
     renewing: AtomicBool,
     state: Mutex<State>,
@@ -197,7 +183,7 @@ impl Held {
             degraded: false,
             scope: AtomicU64::new(0),
             since: Instant::now(),
-            remains: OnceLock::new(),
+            left: Left::default(),
             renewing: AtomicBool::new(false),
             state: Mutex::new(State { phase, window, pass: 0, counted: None }),
             changed: Notify::new(),
@@ -245,29 +231,25 @@ impl Held {
         (0..self.fences.len()).filter_map(|claim| self.fence(claim, pass)).max()
     }
 
-    /// Says what is left behind when it ends; only the first one has a say.
+    /// Says what is left behind when it ends. If several guards of one holder have a say, what stays longer counts.
     pub(super) fn leave(&self, remains: Remains) {
-        let _ = self.remains.set(remains);
+        self.left.add(remains);
+    }
+
+    /// Whether something is to be left behind, be it over by now.
+    pub(super) fn leaves_something(&self) -> bool {
+        self.left.is_some()
     }
 
     /// What is to be left behind, as of now. One that was never granted leaves nothing.
-    pub(super) fn remains(&self) -> Option<(&Record, Option<Duration>)> {
-        let remains = self.remains.get().filter(|_| !self.degraded)?;
-        let ttl = match remains.stay {
-            Stay::Rest => None,
-            Stay::Until(until) => Some(until.saturating_duration_since(Instant::now()))
-                .filter(|left| !left.is_zero())
-                .map(Some)?,
-            Stay::For(ttl) => Some(ttl),
-        };
-        Some((&remains.record, ttl))
+    pub(super) fn remains(&self) -> Option<(Record, Option<Duration>)> {
+        self.left.as_of(Instant::now()).filter(|_| !self.degraded)
     }
 
     /// Whether it stays in the engine until it runs out, because its holder wants it so and no record can stand in its place:
     /// the engine need not be told.
     pub(super) fn stays(&self) -> bool {
-        self.remains.get().is_some_and(|remains| remains.stay == Stay::Rest)
-            && !self.claims().iter().all(|claim| claim.on().space.keeps_records())
+        self.left.is_the_rest() && !self.claims().iter().all(|claim| claim.on().space.keeps_records())
     }
 
     /// When it was granted, or a little later.

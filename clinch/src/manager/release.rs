@@ -12,7 +12,7 @@ use super::core::Core;
 use super::due::DueQueue;
 use super::held::Held;
 use super::tally::Tally;
-use crate::store::{Effect, Release, StoreError, StoreFuture};
+use crate::store::{Effect, Release, StoreError};
 use crate::telemetry::Released;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -88,10 +88,10 @@ impl Core {
     }
 
     /// Tells the engine that the lease is over, and what is left of it.
-    fn tell<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Release> {
+    async fn tell(&self, held: &Held) -> Result<Release, StoreError> {
         match held.remains() {
-            Some((record, ttl)) => self.store.complete(held.attempt(), record, ttl),
-            None => self.store.release(held.attempt()),
+            Some((record, ttl)) => self.store.complete(held.attempt(), &record, ttl).await,
+            None => self.store.release(held.attempt()).await,
         }
     }
 

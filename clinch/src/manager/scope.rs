@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
@@ -32,7 +32,8 @@ struct Inner {
     core: Weak<Core>,
     /// The scope around it, which may be another manager's.
     around: Option<Scope>,
-    ended: AtomicBool,
+    /// How many futures run for which it was opened, or that go on with its work. Once there is none, it has ended.
+    running: AtomicUsize,
     /// What the scope holds.
     holdings: Mutex<HashMap<ClaimKey, Vec<Taken>>>,
     changed: Notify,
@@ -66,7 +67,7 @@ impl Scope {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             core: Arc::downgrade(core),
             around: CURRENT.try_with(Self::clone).ok(),
-            ended: AtomicBool::new(false),
+            running: AtomicUsize::new(1),
             holdings: Mutex::default(),
             changed: Notify::new(),
         }))
@@ -114,13 +115,30 @@ impl Scope {
     /// Whether the future is done or gone for which it was opened. A re-entrant lock that is asked for in it after that is
     /// an error.
     pub fn has_ended(&self) -> bool {
-        self.0.ended.load(Ordering::Acquire)
+        self.0.running.load(Ordering::Acquire) == 0
     }
 
     /// Runs the future for which the scope was opened.
     pub(super) async fn run<F: Future>(self, future: F) -> F::Output {
-        let _ends = Ends(self.clone());
+        let _running = Running(self.clone());
         self.enter(future).await
+    }
+
+    /// The scope that this task is in, with those around it, for a future that goes on with its work in another task: it has
+    /// not ended before that is done. Nothing outside of a scope, or if it has ended already.
+    #[cfg(feature = "http")]
+    pub(crate) fn going_on() -> GoingOn {
+        let innermost = CURRENT.try_with(Self::clone).ok();
+        let chain = std::iter::successors(innermost.clone(), |scope| scope.0.around.clone());
+        GoingOn { _running: chain.filter_map(Self::one_more).collect(), innermost }
+    }
+
+    /// One more future runs in it, unless it has ended: an end is for good.
+    #[cfg(feature = "http")]
+    fn one_more(self) -> Option<Running> {
+        let add = |running: usize| (running > 0).then_some(running + 1);
+        self.0.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
+        Some(Running(self))
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -222,11 +240,29 @@ impl Scope {
     }
 }
 
-/// Ends the scope when the future is done, or dropped.
-struct Ends(Scope);
+/// A future that runs in the scope. The last one that is done, or dropped, ends it.
+struct Running(Scope);
 
-impl Drop for Ends {
+impl Drop for Running {
     fn drop(&mut self) {
-        self.0.0.ended.store(true, Ordering::Release);
+        self.0.0.running.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The scope of a future that goes on in another task.
+#[cfg(feature = "http")]
+pub(crate) struct GoingOn {
+    innermost: Option<Scope>,
+    _running: Vec<Running>,
+}
+
+#[cfg(feature = "http")]
+impl GoingOn {
+    /// Runs that future.
+    pub(crate) async fn run<F: Future>(self, future: F) -> F::Output {
+        match &self.innermost {
+            Some(scope) => scope.enter(future).await,
+            None => future.await,
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::core::Core;
-use super::held::{Held, Remains, Telling};
+use super::held::{Held, Telling};
 use super::line::Handed;
 use crate::store::{Release, StoreError};
 use crate::telemetry::{Hold, Meter, Released};
@@ -74,7 +74,8 @@ impl Tenure {
             }
             End::Passed
         };
-        if self.passes && !core.closing.is_closed() {
+        // One that leaves something behind does not go to the next in line.
+        if self.passes && !self.held.leaves_something() && !core.closing.is_closed() {
             match core.lines.hand_over(&self.held, self.pass) {
                 Handed::Over => {
                     core.renewals.once(&self.held);
@@ -92,12 +93,6 @@ impl Tenure {
             core.lines.ended(&self.held, None);
         }
         End::Tell(telling)
-    }
-
-    /// Says what is left behind at the end; such a lease does not go to the next in line.
-    pub(super) fn leave(&mut self, remains: Remains) {
-        self.passes = false;
-        self.held.leave(remains);
     }
 
     /// Gives the lease up now, and says whether it was still ours.

@@ -13,7 +13,7 @@ use super::policy::{Disconnect, DuplicatePolicy, IdempotencyPolicy, LimitPolicy,
 use super::settings::Settings;
 use super::submission::Submission;
 use crate::error::{Denied, DeniedBy, Error};
-use crate::key::IntoKey;
+use crate::key::{IntoKey, Key};
 use crate::manager::{Lease, LockManager, LockOptions, Outcome, Strategy, check_name};
 use crate::telemetry::{Meter, Stopwatch, Visit};
 
@@ -226,8 +226,11 @@ impl Guards {
         let guard = policy.guard(submission);
         let visit = self.come(guard, since);
         let interval = self.clamp(policy.interval);
-        // A request that comes to the same guard twice is no duplicate of itself.
-        let mut options = self.with_strategy(LockOptions::new(interval).reentrant(), policy.strategy);
+        let mut options = self.with_strategy(LockOptions::new(interval), policy.strategy);
+        if submission.is_of_request() {
+            // One that comes to the same guard twice is no duplicate of itself; two calls of a function are.
+            options = options.reentrant();
+        }
         if policy.renew {
             options = options.renew();
         }
@@ -263,6 +266,15 @@ impl Guards {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
     pub async fn lock(&self, policy: &LockPolicy, key: impl IntoKey) -> Result<Admission, Error> {
+        self.enter_lock(policy, key.into_key().map_err(Error::from)).await
+    }
+
+    /// The same with what came of making the key. One that only looks on refuses nobody, for a bad key neither.
+    pub(crate) async fn enter_lock(
+        &self,
+        policy: &LockPolicy,
+        key: Result<Key, Error>,
+    ) -> Result<Admission, Error> {
         if !self.is_on(policy.enabled) {
             return Ok(Admission::unguarded());
         }
@@ -270,7 +282,7 @@ impl Guards {
         let attempted = async {
             check_name(policy.name.as_deref())?;
             let options = policy.options(self.0.settings.strategy);
-            self.0.locks.attempt_by(policy.guard(), key.into_key()?, options).await
+            self.0.locks.attempt_by(policy.guard(), key?, options).await
         };
         let outcome = attempted.await;
         self.admit(outcome, Self::released(policy.disconnect), policy.shadow, visit, Error::denied)
@@ -284,6 +296,15 @@ impl Guards {
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
     pub async fn limit(&self, policy: &LimitPolicy, key: impl IntoKey) -> Result<Admission, Error> {
+        self.enter_limit(policy, key.into_key().map_err(Error::from)).await
+    }
+
+    /// The same with what came of making the name.
+    pub(crate) async fn enter_limit(
+        &self,
+        policy: &LimitPolicy,
+        key: Result<Key, Error>,
+    ) -> Result<Admission, Error> {
         if !self.is_on(policy.enabled) {
             return Ok(Admission::unguarded());
         }
@@ -291,7 +312,7 @@ impl Guards {
         let attempted = async {
             check_name(policy.name.as_deref())?;
             let options = policy.options(self.0.settings.strategy);
-            self.0.locks.limit(key, policy.limit)?.attempt_by(Some(policy.guard()), options).await
+            self.0.locks.limit(key?, policy.limit)?.attempt_by(Some(policy.guard()), options).await
         };
         let outcome = attempted.await;
         self.admit(outcome, Self::released(policy.disconnect), policy.shadow, visit, Error::denied)

@@ -38,11 +38,6 @@ impl Identity {
         Self::new(ADDRESS, address.to_string())
     }
 
-    #[cfg(feature = "http")]
-    pub(crate) fn is_address(&self) -> bool {
-        self.kind == ADDRESS
-    }
-
     /// In what sense the value is meant.
     pub fn kind(&self) -> &str {
         &self.kind

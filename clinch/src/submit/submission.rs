@@ -33,6 +33,8 @@ pub struct Submission {
     method: Cow<'static, str>,
     /// Whether the method is one of the few that stand in the program text, as opposed to a path that a client wrote.
     bounded: bool,
+    /// Whether it is a request's own, which is no duplicate of itself if it comes to the same guard twice.
+    of_request: bool,
     user: Option<Identity>,
     /// Parameters as JSON, by their names.
     params: Vec<(Cow<'static, str>, String)>,
@@ -42,7 +44,14 @@ pub struct Submission {
 impl Submission {
     /// A submission of this method: verb and route (`POST /orders/{id}`), or the path of a function.
     pub fn of(method: impl Into<Cow<'static, str>>) -> Self {
-        Self { method: method.into(), bounded: true, user: None, params: Vec::new(), fingerprint: None }
+        Self {
+            method: method.into(),
+            bounded: true,
+            of_request: false,
+            user: None,
+            params: Vec::new(),
+            fingerprint: None,
+        }
     }
 
     /// By this user.
@@ -80,6 +89,17 @@ impl Submission {
     pub(crate) const fn unbounded(mut self) -> Self {
         self.bounded = false;
         self
+    }
+
+    /// It is what the request itself submits, as opposed to a function that is called in it.
+    #[cfg(feature = "http")]
+    pub(crate) const fn of_request(mut self) -> Self {
+        self.of_request = true;
+        self
+    }
+
+    pub(crate) const fn is_of_request(&self) -> bool {
+        self.of_request
     }
 
     /// Its method, if that is one of a few.

@@ -11,5 +11,6 @@
 mod common;
 
 mod duplicates;
+mod found;
 mod locks;
 mod shapes;

@@ -25,11 +25,11 @@ use http_body::Frame;
 use tokio::sync::Notify;
 use tower::ServiceExt;
 
-fn web() -> Web {
+pub(crate) fn web() -> Web {
     Web::new(Guards::new(LockManager::memory()))
 }
 
-fn req(path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Request {
+pub(crate) fn req(path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Request {
     let mut builder = Request::builder().method("POST").uri(path).header("content-type", "application/json");
     for (name, value) in headers {
         builder = builder.header(*name, *value);
@@ -37,7 +37,7 @@ fn req(path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Request {
     builder.body(body.into()).unwrap()
 }
 
-async fn send(app: &Router, request: Request) -> (u16, http::HeaderMap, String) {
+pub(crate) async fn send(app: &Router, request: Request) -> (u16, http::HeaderMap, String) {
     let response: Response = app.clone().oneshot(request).await.unwrap_or_else(|e: Infallible| match e {});
     let (parts, body) = response.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();

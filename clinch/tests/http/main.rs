@@ -7,6 +7,7 @@ mod common;
 mod disconnect;
 mod handlers;
 mod hardening;
+mod hardening_nested;
 mod hardening_shown;
 mod hostile;
 mod idempotency;

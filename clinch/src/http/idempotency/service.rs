@@ -216,7 +216,7 @@ impl Once {
     /// The key in the engine, and what is asked for.
     fn wish(&self, look: Look<'_>, body: &Bytes, header: &str) -> Result<(Key, String), Error> {
         let guards = self.web.guards();
-        let user = guards.hasher().identity(&look.principal(&self.web, body));
+        let user = guards.hasher().identity(&look.principal(&self.web));
         let key = guards.hasher().hash("idempotency-key", header.as_bytes());
         let key = compose(&self.policy.key_prefix, &user, &[&key])?;
         let fingerprint =

@@ -49,6 +49,10 @@ impl StoredStatuses {
 
 /// How requests with an `Idempotency-Key` are carried out once and answered again.
 ///
+/// A key belongs to whom the service's identity chain finds, by what only that one can show: a verified user, the
+/// `Authorization` header, a session cookie that the chain knows by name, or else the client's address. Parameters such as
+/// `userId` take no part, because anybody can write them; they are compared with the first request's like all others.
+///
 /// ```
 /// use std::time::Duration;
 /// use clinch::submit::{IdempotencyPolicy, InFlight};

@@ -1,0 +1,107 @@
+//! What a lease whose work is done leaves behind in the engine.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::lease::Record;
+
+/// What is left in the engine of a lease whose work is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Remains {
+    pub(crate) record: Record,
+    pub(crate) stay: Stay,
+}
+
+/// How long something stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stay {
+    /// Until then; if that is over, there is nothing to leave.
+    Until(Instant),
+    /// As long as the lease would have lived.
+    Rest,
+    For(Duration),
+}
+
+impl Stay {
+    /// Whether it is at least as long as the other. An instant is one within the lease, so its rest is longer; a time of
+    /// its own is a stored result, for which there is one guard only.
+    fn outlasts(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Until(one), Self::Until(other)) => one >= other,
+            (Self::For(one), Self::For(other)) => one >= other,
+            (Self::Until(_), _) | (Self::Rest, Self::For(_)) => false,
+            (Self::Rest | Self::For(_), _) => true,
+        }
+    }
+}
+
+/// What the guards of a lease said so far.
+#[derive(Debug, Default)]
+pub(super) struct Left(Mutex<Option<Remains>>);
+
+impl Left {
+    fn get(&self) -> MutexGuard<'_, Option<Remains>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A guard says what it leaves; what stays longest counts.
+    pub(super) fn add(&self, remains: Remains) {
+        let mut left = self.get();
+        if left.as_ref().is_none_or(|left| remains.stay.outlasts(left.stay)) {
+            *left = Some(remains);
+        }
+    }
+
+    pub(super) fn is_some(&self) -> bool {
+        self.get().is_some()
+    }
+
+    /// Whether it stays as long as the lease would have lived.
+    pub(super) fn is_the_rest(&self) -> bool {
+        self.get().as_ref().is_some_and(|left| left.stay == Stay::Rest)
+    }
+
+    /// The record, and for how long from now on; no time means the rest of the lease.
+    pub(super) fn as_of(&self, now: Instant) -> Option<(Record, Option<Duration>)> {
+        let left = self.get();
+        let left = left.as_ref()?;
+        let ttl = match left.stay {
+            Stay::Until(until) => {
+                Some(until.saturating_duration_since(now)).filter(|left| !left.is_zero()).map(Some)?
+            }
+            Stay::Rest => None,
+            Stay::For(ttl) => Some(ttl),
+        };
+        Some((left.record.clone(), ttl))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_stays_longest_counts_whoever_says_it_first() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let rising = [
+            Stay::Until(now),
+            Stay::Until(now + second),
+            Stay::Rest,
+            Stay::For(second),
+            Stay::For(2 * second),
+        ];
+        let remains = |stay| Remains { record: Record::default(), stay };
+        for (i, one) in rising.into_iter().enumerate() {
+            for other in rising[i..].iter().copied() {
+                for order in [[one, other], [other, one]] {
+                    let left = Left::default();
+                    order.into_iter().for_each(|stay| left.add(remains(stay)));
+                    assert_eq!(left.get().as_ref(), Some(&remains(other)), "{order:?}");
+                }
+            }
+        }
+    }
+}
