@@ -79,25 +79,24 @@ async fn submit(locks: LockManager, user: u64, gate: Gate) -> Outcome {
 #[tokio::test(start_paused = true)]
 async fn two_calls_in_one_scope_are_duplicates() {
     let locks = LockManager::memory();
-    locks
-        .scope(async {
-            let scope = locks.current_scope().unwrap();
-            let first = Inside::enter(|gate| {
-                let call = submit(locks.clone(), 1, gate);
-                async move { scope.enter(call).await }
-            })
-            .await;
-            let second = submit(locks.clone(), 1, Gate::open()).await;
-            assert!(matches!(second, Err(Failed::Guard(Error::DuplicateSubmit { in_progress: true, .. }))));
-            first.end(Ok(1)).await.unwrap();
-
-            let guards = Guards::new(locks.clone());
-            let submission = Submission::of("create").user(Identity::user("1"));
-            let _first = guards.duplicate(&DuplicatePolicy::new(), &submission).await.unwrap();
-            let second = guards.duplicate(&DuplicatePolicy::new(), &submission).await;
-            assert!(matches!(second, Err(Error::DuplicateSubmit { in_progress: true, .. })));
+    let both = async {
+        let scope = locks.current_scope().unwrap();
+        let first = Inside::enter(|gate| {
+            let call = submit(locks.clone(), 1, gate);
+            async move { scope.enter(call).await }
         })
         .await;
+        let second = submit(locks.clone(), 1, Gate::open()).await;
+        assert!(matches!(second, Err(Failed::Guard(Error::DuplicateSubmit { in_progress: true, .. }))));
+        first.end(Ok(1)).await.unwrap();
+
+        let guards = Guards::new(locks.clone());
+        let submission = Submission::of("create").user(Identity::user("1"));
+        let _first = guards.duplicate(&DuplicatePolicy::new(), &submission).await.unwrap();
+        let second = guards.duplicate(&DuplicatePolicy::new(), &submission).await;
+        assert!(matches!(second, Err(Error::DuplicateSubmit { in_progress: true, .. })));
+    };
+    locks.scope(Box::pin(both)).await;
 }
 
 /// A key that cannot be one is an error, but not one of a guard that only looks on.
