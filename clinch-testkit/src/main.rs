@@ -41,6 +41,8 @@ enum Args {
     Renewals(commands::renewals::Args),
     /// The real manager on a simulated engine with seeded faults, checked against its history.
     Simulate(commands::simulate::Args),
+    /// Real processes on real deployments while both are killed, stopped and cut off.
+    Torture(commands::torture::Args),
     /// Fences in great numbers on the simulated engine, while it restarts and forgets.
     Fences(commands::fences::Args),
     /// Sends submissions to the example shop at a steady rate, a tenth of them duplicates.
@@ -61,6 +63,9 @@ enum Args {
     /// One of the processes of `contend`.
     #[command(hide = true)]
     ContendFighter(commands::contend::FighterArgs),
+    /// One of the processes of `torture`.
+    #[command(hide = true)]
+    TortureClient(commands::torture::client::ClientArgs),
     /// One of the processes of `fair`.
     #[command(hide = true)]
     FairWaiter(commands::fair::WaiterArgs),
@@ -69,6 +74,8 @@ enum Args {
 fn main() -> ExitCode {
     let holds = match Args::parse() {
         Args::Simulate(args) => commands::simulate::run(&args),
+        Args::Torture(args) => commands::torture::run(&args),
+        Args::TortureClient(args) => on_a_runtime(commands::torture::client::work(args)),
         Args::Fences(args) => commands::fences::run(&args),
         Args::WithRedis(args) => commands::with_redis::run(&args),
         Args::Screenshots(args) => on_a_runtime(commands::screenshots::run(&args)),

@@ -47,6 +47,22 @@ impl Kid {
         self.from.recv_timeout(work + PATIENCE).expect("the child ended, or said nothing in time")
     }
 
+    /// What it has said by now.
+    pub(super) fn heard(&self) -> Vec<String> {
+        self.from.try_iter().collect()
+    }
+
+    /// The next that it says which is not a number.
+    pub(super) fn last_word(&self) -> String {
+        loop {
+            match self.from.recv_timeout(PATIENCE) {
+                Ok(line) if line.parse::<u64>().is_ok() => {}
+                Ok(line) => return line,
+                Err(_) => return "it ended, or said nothing in time".to_owned(),
+            }
+        }
+    }
+
     pub(super) fn stop(&self) {
         self.signal(Signal::STOP);
     }

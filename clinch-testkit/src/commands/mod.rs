@@ -16,6 +16,7 @@ pub(crate) mod renewals;
 pub(crate) mod screenshots;
 pub(crate) mod simulate;
 mod spans;
+pub(crate) mod torture;
 pub(crate) mod with_redis;
 
 use std::process::{Child, Command, Stdio};

@@ -46,6 +46,12 @@ impl Plant {
     }
 }
 
+/// Puts the bug of this name around a real store, if it is one of a store.
+pub fn wrap(name: &str, store: Arc<dyn Store>) -> Option<Arc<dyn Store>> {
+    let plant = all().into_iter().find(|plant| plant.name == name)?;
+    Some((plant.wrap?)(store))
+}
+
 impl fmt::Debug for Plant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.name, self.what)

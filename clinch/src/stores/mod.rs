@@ -112,8 +112,15 @@ const ABSENT: &[(&str, &str)] = &[
     ("sqlite", "sqlite"),
 ];
 
-/// Connects to the engine that `url` names.
-pub(crate) async fn connect(url: &str, options: &StoreOptions) -> Result<Arc<dyn Store>, Error> {
+/// Connects to the engine that `url` names. Usually [`LockManager::connect`](crate::LockManager::connect) does that; this is for
+/// those who put a store of their own around it ([`Builder::store`](crate::Builder::store)).
+///
+/// # Errors
+/// [`Error::InvalidUrl`], [`Error::InvalidOption`], and [`Error::Engine`] if the engine cannot be reached.
+///
+/// # Cancel safety
+/// Safe: nothing is left behind.
+pub async fn connect(url: &str, options: &StoreOptions) -> Result<Arc<dyn Store>, Error> {
     options.check()?;
     let connect = engine(url)?;
     connect(url, options).await.map_err(|source| told(url, source))
