@@ -67,6 +67,18 @@ pub mod config;
 pub mod conformance;
 mod error;
 pub mod fencing;
+/// What fuzz targets need and nobody else.
+#[cfg(all(fuzzing, feature = "http"))]
+#[doc(hidden)]
+pub mod fuzzing {
+    /// The key that a request carries.
+    ///
+    /// # Errors
+    /// What is wrong with the header.
+    pub fn idempotency_key(headers: &::http::HeaderMap, lenient: bool) -> Result<Option<String>, &'static str> {
+        crate::http::idempotency_key(headers, lenient)
+    }
+}
 #[cfg(feature = "http")]
 pub mod http;
 pub mod key;

@@ -14,6 +14,8 @@ mod forwarded;
 mod gate;
 mod idempotency;
 mod idempotency_key;
+#[cfg(fuzzing)]
+pub(crate) use self::idempotency_key::idempotency_key;
 mod identity;
 mod layer;
 mod look;

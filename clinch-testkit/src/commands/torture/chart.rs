@@ -7,7 +7,7 @@ use super::Fault;
 use super::judge::{Process, Verdict, Violation};
 
 const WIDTH: usize = 1200;
-const LEFT: usize = 250;
+const LEFT: usize = 270;
 const ROW: usize = 26;
 /// How many columns the time has.
 const COLUMNS: usize = WIDTH - LEFT - 20;
