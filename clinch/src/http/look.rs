@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::sync::Once;
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method, Uri, header};
@@ -171,7 +172,16 @@ impl<'a> Look<'a> {
         let params = self.params(in_path.as_deref(), body).limits(web.guards().settings().limits);
         let param = |name: &str| params.param(name);
         let sender = Sender::new(self.headers, self.extensions, &param);
-        web.identity().identify(&sender).unwrap_or_else(Identity::anonymous)
+        web.identity().identify(&sender).unwrap_or_else(|| {
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| {
+                tracing::warn!(
+                    "nothing tells who sent a request, not even an address, and all such clients count as one user; serve with \
+                     `into_make_service_with_connect_info::<SocketAddr>()`, or put a `VerifiedUser` or a `PeerAddress` into requests"
+                );
+            });
+            Identity::anonymous()
+        })
     }
 
     /// The hash of its parameters.

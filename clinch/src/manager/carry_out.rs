@@ -14,7 +14,7 @@ use super::scope::Scope;
 use super::tenure::Tenure;
 use crate::error::{Denied, DeniedBy, Error};
 use crate::key::Key;
-use crate::lease::{ClaimKey, Holder};
+use crate::lease::{ClaimKey, Holder, Mode};
 
 impl LockManager {
     pub(super) fn plan(
@@ -93,7 +93,17 @@ impl LockManager {
                 Ok(if degraded { Outcome::Unprotected(guard) } else { Outcome::Acquired(guard) })
             }
             Reply::Denied(denial, cause) => {
-                let on = plan.claims.get(denial.claim).unwrap_or(&plan.claims[0]).on();
+                let claim = plan.claims.get(denial.claim).unwrap_or(&plan.claims[0]);
+                let (on, exclusive) = (claim.on(), claim.mode() == Mode::Exclusive);
+                let by_own_scope = exclusive
+                    && scope
+                        .is_some_and(|scope| self.core.lines.of_scope(&plan.claims, scope.id()).is_some());
+                if by_own_scope {
+                    tracing::warn!(
+                        key = %on,
+                        "denied by a lock of the same scope: it stands in its own way unless it is `reentrant`"
+                    );
+                }
                 let guard = plan.seen.meter.guard();
                 tracing::debug!(key = %on, guard, ?cause, waited_ms = plan.seen.waited_ms(), "denied");
                 let denied = Denied {
@@ -103,6 +113,7 @@ impl LockManager {
                     retry_after: denial.retry_after,
                     done: denial.done,
                     wait: plan.options.wait,
+                    by_own_scope,
                 };
                 Ok(match cause {
                     DeniedBy::Limit => Outcome::DeniedByLimit(denied),

@@ -225,7 +225,7 @@ impl Guards {
         }
         let guard = policy.guard(submission);
         let visit = self.come(guard, since);
-        let interval = self.clamp(policy.interval);
+        let interval = self.clamp(guard, policy.interval);
         let mut options = self.with_strategy(LockOptions::new(interval), policy.strategy);
         if submission.is_of_request() {
             // One that comes to the same guard twice is no duplicate of itself; two calls of a function are.
@@ -423,16 +423,17 @@ impl Guards {
     }
 
     /// The interval within its range; the first time that it had to be moved is logged.
-    fn clamp(&self, interval: Duration) -> Duration {
+    fn clamp(&self, guard: &str, interval: Duration) -> Duration {
         let Settings { min_interval, max_interval, .. } = self.0.settings;
         let clamped = interval.clamp(min_interval, max_interval);
         if clamped != interval {
             let mut logged = CLAMPED.lock().unwrap_or_else(PoisonError::into_inner);
             if logged.len() < MOST_CLAMPS && logged.insert((interval, clamped)) {
                 tracing::warn!(
+                    guard,
                     ?interval,
                     ?clamped,
-                    "an interval is outside of its range, and was moved to its end"
+                    "an interval is outside of its range (`Settings::intervals`), and was moved to its end"
                 );
             }
         }
