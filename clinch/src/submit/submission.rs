@@ -27,7 +27,7 @@ const ANY: &str = "*";
 /// # let _ = (policy, submission);
 /// # Ok::<(), clinch::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct Submission {
     method: Cow<'static, str>,
@@ -142,6 +142,18 @@ impl Submission {
             ANY.to_owned()
         };
         compose(&policy.key_prefix, &self.method, &[&user, &params])
+    }
+}
+
+/// Without the values of its parameters, because they are what users sent.
+impl fmt::Debug for Submission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let params: Vec<&str> = self.params.iter().map(|(name, _)| &**name).collect();
+        f.debug_struct("Submission")
+            .field("method", &self.method)
+            .field("user", &self.user)
+            .field("params", &params)
+            .finish_non_exhaustive()
     }
 }
 
