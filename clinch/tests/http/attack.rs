@@ -17,6 +17,20 @@ use http_body_util::StreamBody;
 
 use crate::hardening::{req, send, web};
 
+/// What is no text in a path is not the text that spells it.
+/// Proves: D4
+#[tokio::test(start_paused = true)]
+async fn a_path_that_is_no_text_is_not_the_one_that_spells_it() {
+    let web = web();
+    let layer = web.duplicate(DuplicatePolicy::new().release(ReleaseWhen::Never)).unwrap();
+    let app = Router::new().route("/o/{id}", post(|| async {}).layer(layer));
+    assert_eq!(send(&app, req("/o/%25ff", &[], "{}")).await.0, 200);
+    assert_eq!(send(&app, req("/o/%25ff", &[], "{}")).await.0, 429);
+    assert_eq!(send(&app, req("/o/%ff", &[], "{}")).await.0, 200);
+    assert_eq!(send(&app, req("/o/%fe", &[], "{}")).await.0, 200);
+    assert_eq!(send(&app, req("/o/%ff", &[], "{}")).await.0, 429);
+}
+
 /// What a user sent is not shown.
 #[test]
 fn the_debug_of_a_submission_shows_nothing_of_its_parameters() {
