@@ -31,6 +31,35 @@ async fn a_path_that_is_no_text_is_not_the_one_that_spells_it() {
     assert_eq!(send(&app, req("/o/%ff", &[], "{}")).await.0, 429);
 }
 
+#[clinch::prevent_duplicate]
+async fn looked_at() -> Result<(), Error> {
+    Ok(())
+}
+
+/// A task that reads the body and a guard that looks at it do not take each other's wake-ups.
+/// Proves: D4
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_looks_at_a_body_does_not_leave_its_reader_asleep() {
+    let web = web();
+    let handler = |body: Body| async move {
+        let reader = tokio::spawn(to_bytes(body, usize::MAX));
+        // The reader waits for the client before the guard does.
+        tokio::task::yield_now().await;
+        looked_at().await.unwrap();
+        let read = tokio::time::timeout(Duration::from_secs(10), reader).await;
+        read.map_or("asleep".to_owned(), |read| format!("{:?}", read.unwrap().unwrap()))
+    };
+    let app = Router::new().route("/orders", post(handler)).layer(web.layer());
+    let (client, mut sent) = tokio::sync::mpsc::unbounded_channel();
+    let body =
+        Body::new(StreamBody::new(futures_util::stream::poll_fn(move |context| sent.poll_recv(context))));
+    let (answer, ()) = tokio::join!(send(&app, req("/orders", &[], body)), async move {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        client.send(Ok::<_, Error>(Frame::data(Bytes::from_static(b"{}")))).unwrap();
+    });
+    assert_eq!(answer.2, r#"b"{}""#);
+}
+
 /// What a user sent is not shown.
 #[test]
 fn the_debug_of_a_submission_shows_nothing_of_its_parameters() {
