@@ -17,6 +17,28 @@ use http_body_util::StreamBody;
 
 use crate::hardening::{req, send, web};
 
+/// A key that a layer outside has for this request is no other request's.
+/// Proves: B9
+#[tokio::test]
+async fn a_request_is_not_in_flight_for_itself() {
+    let web = web();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let layer = || web.idempotency(IdempotencyPolicy::new()).unwrap();
+    let handler = {
+        let ran = ran.clone();
+        move || async move { ran.fetch_add(1, Ordering::SeqCst).to_string() }
+    };
+    let route: MethodRouter = post(handler).layer(layer());
+    let app = Router::new().route("/pay", route).layer(layer());
+    let request = || req("/pay", &[("idempotency-key", "\"k\""), ("authorization", "a")], "{}");
+    let (status, headers, body) = send(&app, request()).await;
+    assert_eq!((status, &*body, headers.get("idempotency-replayed")), (200, "0", None));
+    let (status, headers, body) = send(&app, request()).await;
+    assert_eq!((status, &*body), (200, "0"));
+    assert!(headers.contains_key("idempotency-replayed"));
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
 /// What is no text in a path is not the text that spells it.
 /// Proves: D4
 #[tokio::test(start_paused = true)]
