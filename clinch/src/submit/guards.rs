@@ -281,7 +281,8 @@ impl Guards {
         let visit = self.come(policy.guard(), Stopwatch::start());
         let attempted = async {
             check_name(policy.name.as_deref())?;
-            let options = policy.options(self.0.settings.strategy);
+            let options =
+                self.without_wait_in_shadow(policy.options(self.0.settings.strategy), policy.shadow);
             self.0.locks.attempt_by(policy.guard(), key?, options).await
         };
         let outcome = attempted.await;
@@ -311,7 +312,8 @@ impl Guards {
         let visit = self.come(policy.guard(), Stopwatch::start());
         let attempted = async {
             check_name(policy.name.as_deref())?;
-            let options = policy.options(self.0.settings.strategy);
+            let options =
+                self.without_wait_in_shadow(policy.options(self.0.settings.strategy), policy.shadow);
             self.0.locks.limit(key?, policy.limit)?.attempt_by(Some(policy.guard()), options).await
         };
         let outcome = attempted.await;
@@ -414,11 +416,21 @@ impl Guards {
 
     /// Whether somebody who would be refused is let through all the same.
     pub(crate) fn looks_on(&self, shadow: bool, meter: &Meter, reason: &dyn fmt::Display) -> bool {
-        let looks_on = shadow || self.0.settings.shadow;
+        let looks_on = self.is_shadow(shadow);
         if looks_on {
             self.count(Event::Shadowed, meter);
             tracing::info!(guard = meter.guard(), %reason, "shadow mode: this would have been refused");
         }
+    /// Whether a guard only looks on.
+    pub(crate) fn is_shadow(&self, shadow: bool) -> bool {
+        shadow || self.0.settings.shadow
+    }
+
+    /// One that only looks on keeps nobody waiting.
+    fn without_wait_in_shadow(&self, options: LockOptions, shadow: bool) -> LockOptions {
+        if self.is_shadow(shadow) { options.wait(Duration::ZERO) } else { options }
+    }
+
         looks_on
     }
 

@@ -82,6 +82,19 @@ async fn a_guard_that_looks_at_a_body_does_not_leave_its_reader_asleep() {
     assert_eq!(answer.2, r#"b"{}""#);
 }
 
+/// A guard that only looks on keeps nobody waiting.
+/// Proves: B14
+#[tokio::test(start_paused = true)]
+async fn shadow_mode_keeps_nobody_waiting() {
+    let web = web();
+    let lock = web.lock(LockPolicy::new("k").wait(Duration::from_secs(5)).shadow(true)).unwrap();
+    let app = Router::new().route("/pay", post(|| async {}).layer(lock));
+    let _held = web.guards().locks().lock("k", LockOptions::new(Duration::from_secs(60))).await.unwrap();
+    let before = tokio::time::Instant::now();
+    assert_eq!(send(&app, req("/pay", &[], "{}")).await.0, 200);
+    assert_eq!(before.elapsed(), Duration::ZERO);
+}
+
 /// What a user sent is not shown.
 #[test]
 fn the_debug_of_a_submission_shows_nothing_of_its_parameters() {

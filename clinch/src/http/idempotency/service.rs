@@ -247,7 +247,7 @@ impl Once {
         let options = guards.with_strategy(options, self.policy.strategy);
         let mut outcome = guards.locks().attempt_idempotent(guard, key.clone(), options.clone()).await?;
         // One that only looks on keeps nobody waiting.
-        let looks_on = self.policy.shadow || guards.settings().shadow;
+        let looks_on = guards.is_shadow(self.policy.shadow);
         if let (InFlight::Wait(wait), Outcome::DeniedByLock(denied)) = (self.policy.in_flight, &outcome)
             && !looks_on
             && denied.done.is_none()
