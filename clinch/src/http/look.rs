@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method, Uri, header};
 
 use super::body::Unread;
+use super::finishing::Begun;
 use super::identity::Sender;
 use super::route::path_params;
 use super::web::Web;
@@ -210,7 +211,7 @@ impl<'a> Look<'a> {
             Some(matched) => Submission::of(matched),
             None => Submission::of(format!("{} {}", self.method, self.uri().path())).unbounded(),
         }
-        .of_request();
+        .of_request(self.extensions.get().map(Begun::came).unwrap_or_default());
         if policy.include_user {
             submission = submission.user(self.identity(web, body));
         }

@@ -227,10 +227,6 @@ impl Guards {
         let visit = self.come(guard, since);
         let interval = self.clamp(policy.interval);
         let mut options = self.with_strategy(LockOptions::new(interval), policy.strategy);
-        if submission.is_of_request() {
-            // One that comes to the same guard twice is no duplicate of itself; two calls of a function are.
-            options = options.reentrant();
-        }
         if policy.renew {
             options = options.renew();
         }
@@ -246,6 +242,10 @@ impl Guards {
             self.0.locks.attempt_duplicate(guard, key, options).await
         };
         let outcome = attempted.await;
+            if submission.comes_again(&key) {
+                // A request is no duplicate of itself; two calls of a function are, and two requests inside of another.
+                options = options.reentrant();
+            }
         let refused = |denied: Denied| match denied.cause {
             DeniedBy::Lock | DeniedBy::Done => Error::DuplicateSubmit {
                 message: policy.message.clone(),

@@ -17,6 +17,42 @@ use http_body_util::StreamBody;
 
 use crate::hardening::{req, send, web};
 
+/// A handler that sends requests of its own to the router, as a batch does, submits each of them.
+/// Proves: D2, D7
+#[tokio::test(start_paused = true)]
+async fn two_equal_requests_in_one_batch_are_duplicates() {
+    let web = web();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let order = {
+        let ran = ran.clone();
+        move || async move {
+            ran.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let orders = Router::new()
+        .route("/layer", post(order).layer(web.duplicate(DuplicatePolicy::new()).unwrap()))
+        .route("/attribute", post(slow))
+        .layer(web.layer());
+    let inner = orders.clone();
+    let batch = move |path: String| async move {
+        let one = || req(&path, &[], "{}");
+        let (a, b) = tokio::join!(send(&inner, one()), send(&inner, one()));
+        format!("{} {}", a.0, b.0)
+    };
+    let app = orders.merge(Router::new().route("/batch", post(batch)).layer(web.layer()));
+    for path in ["/layer", "/attribute"] {
+        assert_eq!(send(&app, req("/batch", &[], path)).await.2, "200 429", "{path}");
+    }
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
+#[clinch::prevent_duplicate]
+async fn slow() -> Result<&'static str, Error> {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    Ok("done")
+}
+
 /// A key that a layer outside has for this request is no other request's.
 /// Proves: B9
 #[tokio::test]
