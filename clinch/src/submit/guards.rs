@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::admission::{Admission, Ending};
 use super::counts::{Counts, Event, GuardCounts};
 use super::defaults::Defaults;
@@ -14,7 +16,7 @@ use super::settings::Settings;
 use super::submission::Submission;
 use crate::error::{Denied, DeniedBy, Error};
 use crate::key::{IntoKey, Key};
-use crate::manager::{Lease, LockManager, LockOptions, Outcome, Strategy, check_name};
+use crate::manager::{Lease, LockManager, LockOptions, Outcome, Stay, Strategy, check_name};
 use crate::telemetry::{Meter, Stopwatch, Visit};
 
 /// How many different intervals are remembered as already complained about.
@@ -230,22 +232,27 @@ impl Guards {
         if policy.renew {
             options = options.renew();
         }
-        let ending = Ending {
+        let mut ending = Ending {
             release: policy.release,
             // It is within the policy's own interval, which may be longer than the longest one.
             min_hold: policy.min_hold.min(interval),
+            kept: Stay::Rest,
             kept_on_drop: policy.disconnect == Disconnect::Hold,
         };
         let attempted = async {
             policy.check()?;
             let key = submission.key(policy, &self.0.hasher, self.0.settings.limits)?;
-            self.0.locks.attempt_duplicate(guard, key, options).await
-        };
-        let outcome = attempted.await;
             if submission.comes_again(&key) {
                 // A request is no duplicate of itself; two calls of a function are, and two requests inside of another.
                 options = options.reentrant();
             }
+            self.0.locks.attempt_duplicate(guard, key, options).await
+        };
+        let outcome = attempted.await;
+        if matches!(outcome, Ok(Outcome::Reentered(_))) {
+            // The lease was made for the interval of another guard.
+            ending.kept = Stay::Until(Instant::now() + interval);
+        }
         let refused = |denied: Denied| match denied.cause {
             DeniedBy::Lock | DeniedBy::Done => Error::DuplicateSubmit {
                 message: policy.message.clone(),
@@ -414,13 +421,6 @@ impl Guards {
         Err(error)
     }
 
-    /// Whether somebody who would be refused is let through all the same.
-    pub(crate) fn looks_on(&self, shadow: bool, meter: &Meter, reason: &dyn fmt::Display) -> bool {
-        let looks_on = self.is_shadow(shadow);
-        if looks_on {
-            self.count(Event::Shadowed, meter);
-            tracing::info!(guard = meter.guard(), %reason, "shadow mode: this would have been refused");
-        }
     /// Whether a guard only looks on.
     pub(crate) fn is_shadow(&self, shadow: bool) -> bool {
         shadow || self.0.settings.shadow
@@ -431,6 +431,13 @@ impl Guards {
         if self.is_shadow(shadow) { options.wait(Duration::ZERO) } else { options }
     }
 
+    /// Whether somebody who would be refused is let through all the same.
+    pub(crate) fn looks_on(&self, shadow: bool, meter: &Meter, reason: &dyn fmt::Display) -> bool {
+        let looks_on = self.is_shadow(shadow);
+        if looks_on {
+            self.count(Event::Shadowed, meter);
+            tracing::info!(guard = meter.guard(), %reason, "shadow mode: this would have been refused");
+        }
         looks_on
     }
 

@@ -75,6 +75,77 @@ async fn a_request_is_not_in_flight_for_itself() {
     assert_eq!(ran.load(Ordering::SeqCst), 1);
 }
 
+#[clinch::prevent_duplicate(interval = "60s", release = "never")]
+async fn a_minute() -> Result<&'static str, Error> {
+    Ok("kept")
+}
+
+#[clinch::prevent_duplicate(interval = "60s", min_hold = "30s")]
+async fn half_a_minute() -> Result<&'static str, Error> {
+    Ok("held")
+}
+
+#[clinch::prevent_duplicate(interval = "60s")]
+async fn long() -> Result<&'static str, Error> {
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    Ok("long")
+}
+
+#[clinch::prevent_duplicate(interval = "5s", renew)]
+async fn renewed() -> Result<&'static str, Error> {
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    Ok("renewed")
+}
+
+/// An attribute's own interval counts, also under a layer for the whole router that has a shorter one.
+/// Proves: D8
+#[tokio::test(start_paused = true)]
+async fn the_longer_interval_of_an_inner_guard_counts() {
+    let web = web();
+    for (release, path, kept) in [
+        (ReleaseWhen::OnCompletion, "/a_minute", 60),
+        (ReleaseWhen::Never, "/a_minute", 60),
+        (ReleaseWhen::OnCompletion, "/half_a_minute", 30),
+        (ReleaseWhen::Never, "/half_a_minute", 30),
+    ] {
+        let outer = web.duplicate(DuplicatePolicy::new().release(release)).unwrap();
+        let app = Router::new()
+            .route("/a_minute", post(a_minute))
+            .route("/half_a_minute", post(half_a_minute))
+            .layer(outer)
+            .layer(web.layer());
+        let who = format!("{release:?} {path}");
+        let sent = || req(path, &[("authorization", &who)], "{}");
+        assert_eq!(send(&app, sent()).await.0, 200, "{who}");
+        tokio::time::advance(Duration::from_millis(kept * 1000 - 200)).await;
+        assert_eq!(send(&app, sent()).await.0, 429, "{who}");
+        tokio::time::advance(Duration::from_millis(300)).await;
+        assert_eq!(send(&app, sent()).await.0, 200, "{who}");
+    }
+}
+
+/// An attribute that renews, or has the longer interval, protects for as long as it says, also under a layer that does not.
+/// Proves: D2, B3
+#[tokio::test(start_paused = true)]
+async fn an_inner_guard_protects_for_as_long_as_it_says() {
+    let web = web();
+    let outer = web.duplicate(DuplicatePolicy::new()).unwrap();
+    let app = Router::new()
+        .route("/renewed", post(renewed))
+        .route("/long", post(long))
+        .layer(outer)
+        .layer(web.layer());
+    for path in ["/renewed", "/long"] {
+        let (first, (second, third)) = tokio::join!(send(&app, req(path, &[], "{}")), async {
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            let second = send(&app, req(path, &[], "{}")).await;
+            tokio::time::sleep(Duration::from_secs(12)).await;
+            (second, send(&app, req(path, &[], "{}")).await)
+        });
+        assert_eq!((first.0, second.0, third.0), (200, 429, 429), "{path}");
+    }
+}
+
 /// What is no text in a path is not the text that spells it.
 /// Proves: D4
 #[tokio::test(start_paused = true)]
