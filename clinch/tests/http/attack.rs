@@ -11,7 +11,9 @@ use axum::routing::{MethodRouter, post};
 use bytes::Bytes;
 use clinch::Error;
 use clinch::LockOptions;
-use clinch::submit::{DuplicatePolicy, IdempotencyPolicy, Identity, LockPolicy, ReleaseWhen, Submission};
+use clinch::submit::{
+    Disconnect, DuplicatePolicy, IdempotencyPolicy, Identity, LockPolicy, ReleaseWhen, Submission,
+};
 use http_body::Frame;
 use http_body_util::StreamBody;
 
@@ -208,4 +210,34 @@ fn the_debug_of_a_submission_shows_nothing_of_its_parameters() {
     let submission = Submission::of("pay").user(Identity::user("alice")).param("card", &"4111 1111").unwrap();
     let shown = format!("{submission:?}");
     assert!(shown.contains("pay") && !shown.contains("4111") && !shown.contains("alice"), "{shown}");
+}
+
+/// What was carried out is stored, also if the client goes away before that is done, and whatever then becomes of handlers that
+/// are not done.
+/// Proves: B9
+#[tokio::test(start_paused = true)]
+async fn a_result_is_stored_also_if_its_client_is_gone_by_then() {
+    for disconnect in [Disconnect::Release, Disconnect::Hold, Disconnect::Finish] {
+        let web = web();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let handler = {
+            let ran = ran.clone();
+            move || async move {
+                ran.fetch_add(1, Ordering::SeqCst);
+                // It takes a moment until the body is whole.
+                Body::from_stream(futures_util::stream::once(async {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    Ok::<_, Error>("paid")
+                }))
+            }
+        };
+        let policy = IdempotencyPolicy::new().disconnect(disconnect);
+        let app = Router::new().route("/pay", post(handler).layer(web.idempotency(policy).unwrap()));
+        let request = || req("/pay", &[("idempotency-key", "\"k\""), ("authorization", "a")], "{}");
+        let gone = tokio::time::timeout(Duration::from_millis(500), send(&app, request())).await;
+        assert!(gone.is_err());
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        let (status, _, body) = send(&app, request()).await;
+        assert_eq!((status, &*body, ran.load(Ordering::SeqCst)), (200, "paid", 1), "{disconnect:?}");
+    }
 }

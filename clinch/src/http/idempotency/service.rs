@@ -298,6 +298,8 @@ impl Once {
             admission.finish(false).await;
             return response.map(unread_body);
         }
+        // The handler is done: whatever becomes of one whose client goes away, this result is stored.
+        self.begun.on(Disconnect::Finish);
         let (parts, body) = response.into_parts();
         let (read, whole, rest) = match rest::read(body, self.policy.max_response_bytes).await {
             Read::Whole(read) => (read, true, None),
