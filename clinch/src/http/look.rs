@@ -84,11 +84,27 @@ impl<'a> Look<'a> {
         self.route().map(|route| format!("{} {route}", self.method))
     }
 
+    /// Whether its verb is one of a few. A client can make up others, and some routes take them.
+    fn is_known_verb(&self) -> bool {
+        const KNOWN: [Method; 9] = [
+            Method::GET,
+            Method::POST,
+            Method::PUT,
+            Method::DELETE,
+            Method::HEAD,
+            Method::OPTIONS,
+            Method::CONNECT,
+            Method::PATCH,
+            Method::TRACE,
+        ];
+        KNOWN.contains(self.method)
+    }
+
     /// The name under which a guard before it is counted, which has this one, or none.
     pub(super) fn guard<'n>(&self, name: Option<&'n str>, kind: &'static str) -> Cow<'n, str> {
         match name {
             Some(name) => name.into(),
-            None => self.matched().map_or(kind.into(), Cow::from),
+            None => self.matched().filter(|_| self.is_known_verb()).map_or(kind.into(), Cow::from),
         }
     }
 
@@ -208,7 +224,8 @@ impl<'a> Look<'a> {
         body: Option<&Bytes>,
     ) -> Result<Submission, Error> {
         let mut submission = match self.matched() {
-            Some(matched) => Submission::of(matched),
+            Some(matched) if self.is_known_verb() => Submission::of(matched),
+            Some(matched) => Submission::of(matched).unbounded(),
             None => Submission::of(format!("{} {}", self.method, self.uri().path())).unbounded(),
         }
         .of_request(self.extensions.get().map(Begun::came).unwrap_or_default());
