@@ -233,7 +233,7 @@ impl Held {
 
     /// Says what is left behind when it ends. If several guards of one holder have a say, what stays longer counts.
     pub(super) fn leave(&self, remains: Remains) {
-        self.left.add(remains);
+        self.left.add(remains, self.engine_until());
     }
 
     /// Whether something is to be left behind, be it over by now.
