@@ -44,8 +44,7 @@ impl Doctor {
             Ok(locks) => locks.diagnose(LOOK).await,
             Err(failure) if failure.exit() == Exit::UNAVAILABLE => {
                 let mut diagnosis = Diagnosis::default();
-                let remedy =
-                    "see whether the engine runs, and whether its address and its credentials are right";
+                let remedy = "see whether the engine runs and can be reached at this address, and whether our credentials and rights suffice";
                 diagnosis.finding("unreachable", Severity::Error, failure.message(), remedy);
                 diagnosis
             }
