@@ -53,14 +53,24 @@ impl LockManager {
             Err(StoreError::unknown(ErrorKind::Timeout, message))
         });
         if let Err(error) = looked {
-            let remedy = "see whether the engine runs and can be reached at this address, and whether our credentials and rights suffice";
+            let remedy = match error.kind() {
+                ErrorKind::Protocol => "do what it says, or name another engine",
+                _ => "see whether the engine runs, and whether its address and its credentials are right",
+            };
             diagnosis.finding("unreachable", Severity::Error, error.to_string(), remedy);
         }
         diagnosis
     }
 
     async fn look_closely(&self, diagnosis: &mut Diagnosis) -> Result<(), StoreError> {
-        self.distance(self.round_trips().await?, diagnosis);
+        match self.round_trips().await {
+            Ok(median) => self.distance(median, diagnosis),
+            // It is there, and says why it takes nothing new.
+            Err(error) if error.kind() == ErrorKind::Full => {
+                diagnosis.hidden("round_trip_ms", "the engine has no room");
+            }
+            Err(error) => return Err(error),
+        }
         let of_engine = self.core.store.diagnose().await?;
         diagnosis.facts.extend(of_engine.facts);
         diagnosis.findings.extend(of_engine.findings);
