@@ -145,7 +145,8 @@ async fn every_kind_can_be_ended() {
     }
     watch_until(&serve, "", |state| state["held"] == 0);
     assert_eq!((permit.lost().await, reader.lost().await), (Loss::Revoked, Loss::Revoked));
-    let _ = (order.join().unwrap(), payment.join().unwrap());
+    // Their work goes on for long, and nobody waits for its end: the server's end is theirs.
+    drop((order, payment));
 }
 
 /// Proves: B13
