@@ -17,7 +17,9 @@ use tokio::time::{Instant, sleep_until};
 
 use self::counted::Counted;
 use self::remains::Left;
-pub(crate) use self::remains::{Remains, Stay};
+pub(crate) use self::remains::Remains;
+#[cfg(feature = "submit")]
+pub(crate) use self::remains::Stay;
 use super::clock;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Record};
 use crate::telemetry::Released;
