@@ -44,8 +44,11 @@ impl Doctor {
             Ok(locks) => locks.diagnose(LOOK).await,
             Err(failure) if failure.exit() == Exit::UNAVAILABLE => {
                 let mut diagnosis = Diagnosis::default();
-                let remedy =
-                    "see whether the engine runs, and whether its address and its credentials are right";
+                let remedy = if self.engine.shown().starts_with("sqlite:") {
+                    "see whether this is a file of Clinch's, and whether this user may read and write it and its directory"
+                } else {
+                    "see whether the engine runs, and whether its address and its credentials are right"
+                };
                 diagnosis.finding("unreachable", Severity::Error, failure.message(), remedy);
                 diagnosis
             }

@@ -169,12 +169,18 @@ impl Entry {
                 let user = user.as_ref().map(|user| user.values(&bindings)).transpose()?;
                 Ok(Self {
                     guard: code!(Duplicate),
-                    made: code! {
+                    made: code! {{
+                        // Stands in the function, so that its path says which one that is, also among those of one name.
+                        const fn here() {}
                         #library::attribute::Duplicate::new(
-                            ::core::concat!(::core::module_path!(), "::", #name),
+                            #library::attribute::path(
+                                ::core::any::type_name_of_val(&here),
+                                #name,
+                                ::core::concat!(::core::module_path!(), "::", #name)
+                            ),
                             |policy| policy #settings
                         ) #by_user #as_function
-                    },
+                    }},
                     steps: by_call(library, function.is_method(), &bindings, user.as_ref()),
                 })
             }

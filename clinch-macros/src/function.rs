@@ -77,6 +77,7 @@ impl Function {
         let mut names = Names::default();
         for input in &self.sig.inputs {
             let (FnArg::Receiver(Receiver { attrs, .. }) | FnArg::Typed(PatType { attrs, .. })) = input;
+            names.first = names.bindings.len();
             names.cfgs = attrs.iter().filter(|attr| attr.path().is_ident("cfg")).cloned().collect();
             match input {
                 FnArg::Receiver(receiver) => names.add(&Ident::new("self", receiver.self_token.span)),
@@ -143,14 +144,17 @@ impl Binding {
 #[derive(Default)]
 struct Names {
     bindings: Vec<Binding>,
-    /// Of the parameter that is being looked at.
+    /// Where those of the parameter begin that is being looked at.
+    first: usize,
+    /// Its `#[cfg]`s.
     cfgs: Vec<Attribute>,
 }
 
 impl Names {
-    /// Once, however often: each side of `A(x) | B(x)` binds it.
+    /// Once for a parameter, however often: each side of `A(x) | B(x)` binds it. Another parameter of the same name is there
+    /// where this one is not, as their `#[cfg]`s say.
     fn add(&mut self, ident: &Ident) {
-        if self.bindings.iter().all(|known| known.ident != *ident) {
+        if self.bindings.iter().skip(self.first).all(|known| known.ident != *ident) {
             self.bindings.push(Binding { ident: ident.clone(), cfgs: self.cfgs.clone() });
         }
     }

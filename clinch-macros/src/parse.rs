@@ -32,6 +32,9 @@ struct Given {
 
 impl Parse for Given {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
+        if !input.peek(Ident::peek_any) {
+            return Err(input.error("accepted is `name = value`, such as `key = \"order:{order_id}\"`, or a name alone for a flag"));
+        }
         let name = input.call(Ident::parse_any)?;
         if input.is_empty() || input.peek(Token![,]) {
             return Ok(Self { name, value: None });

@@ -95,7 +95,8 @@ async fn create_order(
 async fn pay(Path(order_id): Path<String>, Query(work): Query<Work>) -> Result<Json<Value>, ApiError> {
     work.done().await;
     note_payment(&order_id).await?;
-    let fence = lease.as_ref().and_then(Lease::fence).map(clinch::Fence::get);
+    // As a text: it is beyond what a number is exact to in JavaScript.
+    let fence = lease.as_ref().and_then(Lease::fence).map(|fence| fence.get().to_string());
     Ok(Json(json!({"paid": order_id, "fence": fence})))
 }
 

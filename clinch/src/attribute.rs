@@ -22,6 +22,13 @@ pub fn guards(named: &impl AsGuards) -> Guards {
     named.as_guards()
 }
 
+/// The path of the function of this name in which something stands that has the path `inside`: with the type of an associated
+/// function, or the function around a nested one, which the module's path does not tell. `plain` where it cannot be seen.
+pub fn path(inside: &'static str, name: &str, plain: &'static str) -> &'static str {
+    let before = inside.rfind(&format!("::{name}::"));
+    before.and_then(|at| inside.get(..at + 2 + name.len())).unwrap_or(plain)
+}
+
 /// What an attribute states, on top of the guards' default policy.
 #[derive(Debug)]
 struct Stated<P: 'static> {

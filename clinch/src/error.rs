@@ -253,6 +253,9 @@ pub struct Denied {
     pub done: Option<Record>,
     /// How long the caller was willing to wait: its `wait`.
     pub wait: Duration,
+    /// Whether the one who has it is of the same scope, such as the same request: waiting would not help, a
+    /// [`reentrant`](crate::LockOptions::reentrant) lock would.
+    pub by_own_scope: bool,
 }
 
 /// What an attempt failed on.
@@ -301,7 +304,9 @@ impl std::fmt::Display for Denied {
             (DeniedBy::Lock, Some(holder)) => write!(f, "is held by {holder}")?,
             (DeniedBy::Lock, None) => f.write_str("is held")?,
         }
-        if self.wait.is_zero() {
+        if self.by_own_scope {
+            f.write_str(", which is of the same scope; make it `reentrant` to enter it again")
+        } else if self.wait.is_zero() {
             f.write_str("; it was tried once (set a `wait` to wait for it)")
         } else {
             write!(f, "; waited {} ms", self.wait.as_millis())

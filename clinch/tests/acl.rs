@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clinch::conformance::{self, Harness, Staged};
+use clinch::conformance::{self, Harness, Pace, Staged};
 use clinch::lease::ClaimKey;
 use clinch::store::{Cursor, Store, StoreFuture};
 use clinch::stores::StoreOptions;
@@ -50,6 +50,12 @@ fn server() -> RedisServer {
 struct UnderAcl(RedisServer);
 
 impl Harness for UnderAcl {
+    fn pace(&self) -> Pace {
+        let mut pace = Pace::default();
+        pace.at_once = 16;
+        pace
+    }
+
     fn connect(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(async {
             let url = self.0.url_with(0, Some("clinch"), Some(PASSWORD));

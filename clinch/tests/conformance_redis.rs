@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clinch::conformance::{self, Harness, Need, Staged};
+use clinch::conformance::{self, Harness, Need, Pace, Staged};
 use clinch::lease::ClaimKey;
 use clinch::store::{Store, StoreFuture};
 use clinch::stores::StoreOptions;
@@ -26,6 +26,12 @@ fn engine_key(on: &ClaimKey) -> String {
 }
 
 impl Harness for OnRedis {
+    fn pace(&self) -> Pace {
+        let mut pace = Pace::default();
+        pace.at_once = 16;
+        pace
+    }
+
     fn connect(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(async {
             let store = RedisStore::connect(&self.0.url(), &StoreOptions::default()).await?;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clinch::conformance::{self, Harness, Staged};
+use clinch::conformance::{self, Harness, Pace, Staged};
 use clinch::lease::{Attempt, Claim, ClaimKey, Space, Token};
 use clinch::store::{Store, StoreFuture};
 use clinch::stores::StoreOptions;
@@ -27,6 +27,12 @@ impl OnSqlite {
 }
 
 impl Harness for OnSqlite {
+    fn pace(&self) -> Pace {
+        let mut pace = Pace::default();
+        pace.at_once = 16;
+        pace
+    }
+
     fn connect(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(async { Ok(Arc::new(self.store().await?) as Arc<dyn Store>) })
     }

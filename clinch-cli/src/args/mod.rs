@@ -21,7 +21,7 @@ mod values;
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::exit::Exit;
@@ -131,13 +131,35 @@ fn stop(error: &clap::Error) -> Stop {
     let problem = words.join(" ");
     Stop::Refused(Failure::from(match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            format!("nothing to do; usage: {usage}; `clinch --help` says more")
+            format!("nothing to do; usage: {usage}{}; `--help` says more", commands(&text))
         }
         ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument | ErrorKind::InvalidSubcommand => {
-            format!("{problem}; usage: {usage}")
+            format!("{problem}{}; usage: {usage}", meant(error))
         }
         _ => problem,
     }))
+}
+
+/// What was perhaps meant.
+fn meant(error: &clap::Error) -> String {
+    let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg];
+    let name = match kinds.into_iter().find_map(|kind| error.get(kind)) {
+        Some(ContextValue::String(name)) => Some(name),
+        Some(ContextValue::Strings(names)) => names.first(),
+        _ => None,
+    };
+    name.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+}
+
+/// The commands that a help text lists.
+fn commands(help: &str) -> String {
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names: Vec<_> = listed
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .filter(|name| !name.is_empty() && *name != "help")
+        .collect();
+    if names.is_empty() { String::new() } else { format!(", where COMMAND is {}", names.join(", ")) }
 }
 
 /// An engine's URL in the wrong place would be shown as it was typed.

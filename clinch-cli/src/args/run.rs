@@ -71,7 +71,7 @@ pub(super) struct RawRun {
     /// Take one of N permits instead of the lock: at most N commands at a time
     ///
     /// Everybody should say the same N; it counts for one's own permit. Permits and the lock of the same key are two things.
-    #[arg(long, value_name = "N", conflicts_with = "shared")]
+    #[arg(long, value_name = "N", conflicts_with = "shared", value_parser = limit)]
     limit: Option<NonZeroU32>,
 
     /// Share the lock with others that share it; nobody has it alone meanwhile
@@ -127,6 +127,10 @@ impl RawRun {
             args: command.collect(),
         })
     }
+}
+
+fn limit(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| format!("accepted is a whole number from 1 to {}", u32::MAX))
 }
 
 /// The command's file name, cut to what a label may be.

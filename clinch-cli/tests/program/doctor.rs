@@ -1,12 +1,13 @@
 //! `clinch doctor`.
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use clinch_testkit::server::RedisServer;
 use serde_json::Value;
 
-use crate::common::{at, with_env};
+use crate::common::{at, holding, home, with_env};
 
 /// A port that nobody listens on, and one that takes connections and says nothing.
 #[test]
@@ -88,4 +89,60 @@ fn rights_that_are_missing_are_told() {
     assert_eq!(told.code, 1, "{}", told.stdout);
     assert!(told.stdout.contains("eval") && told.stdout.contains("not known: "), "{}", told.stdout);
     assert!(!told.stdout.contains("secret"), "{}", told.stdout);
+}
+
+/// A file, with nothing to change; then one that every user may write, has a second name, and is damaged.
+#[test]
+fn a_file_is_looked_at_closely() {
+    let home = home();
+    let path = home.path().join("state/clinch.db");
+    let url = format!("sqlite://{}", path.display());
+    let job = holding(&url, &["--key", "deploy"]);
+    let told = at(&url, &["doctor", "--json"]);
+    assert_eq!((told.code, told.stderr.as_str()), (0, ""), "{}", told.stdout);
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let fact = |name: &str| {
+        let facts = told["facts"].as_array().unwrap();
+        facts.iter().find(|fact| fact["name"] == name).unwrap_or_else(|| panic!("no {name}"))["value"].clone()
+    };
+    for (name, value) in [
+        ("engine", "sqlite"),
+        ("file_mode", "0600"),
+        ("directory_mode", "0700"),
+        ("journal_mode", "wal"),
+        ("integrity", "ok"),
+        ("leases", "1"),
+    ] {
+        assert_eq!(fact(name), value, "{name}");
+    }
+    for name in ["version", "file", "file_bytes", "log_bytes", "file_system", "free_bytes", "listeners"] {
+        assert!(fact(name).is_string(), "{name}");
+    }
+    assert_eq!(job.finish().code, 0);
+
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+    std::fs::hard_link(&path, path.with_file_name("other.db")).unwrap();
+    let told = at(&url, &["doctor"]);
+    assert_eq!((told.code, told.stderr.as_str()), (1, ""), "{}", told.stdout);
+    for said in [
+        "error: several_names: the file has 2 names",
+        "warning: others_write: every user of this machine can write the file",
+        &format!("to change: `chmod o-rwx {}`", path.display()),
+    ] {
+        assert!(told.stdout.contains(said), "no {said} in {}", told.stdout);
+    }
+
+    // All of it but the first page, which says what it is.
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[4096..].fill(0xA5);
+    std::fs::write(&path, bytes).unwrap();
+    let told = at(&url, &["doctor"]);
+    assert_eq!((told.code, told.stderr.as_str()), (1, ""), "{}", told.stdout);
+    for said in [
+        "error: damage: the file is damaged: ",
+        "to change: stop all that use it and move the file away",
+        "error: step: `lock`, `renew`, ",
+    ] {
+        assert!(told.stdout.contains(said), "no {said} in {}", told.stdout);
+    }
 }

@@ -182,11 +182,13 @@ fn a_full_disk_is_69_and_costs_nothing() {
     let fill = "dd if=/dev/zero of=fill bs=1k 2>/dev/null";
     let script = format!(
         "{fill}; \"$@\" -- echo must not run; echo $?; rm fill; \"$@\" -- echo first; echo $?; \
-         {fill}; \"$@\" -- echo full; echo $?; rm fill; \"$@\" -- echo last; echo $?"
+         {fill}; \"$@\" -- echo full; echo $?; rm fill; \"$@\" -- echo last; echo $?; \
+         {fill}; \"$1\" doctor --store sqlite:clinch.db; echo $?"
     );
     let done = on_disk(&script).end();
     assert_eq!(done.code, 0, "{}", done.stderr);
-    let lines: Vec<&str> = done.stdout.lines().collect();
+    let (runs, doctor) = done.stdout.split_once("FACT").unwrap();
+    let lines: Vec<&str> = runs.lines().collect();
     assert_eq!(lines[..3], ["69", "first", "0"], "{}{}", done.stdout, done.stderr);
     // A file that has its pages already may need no more of them.
     assert!(
@@ -196,6 +198,8 @@ fn a_full_disk_is_69_and_costs_nothing() {
         done.stderr
     );
     assert_eq!(lines[lines.len() - 2..], ["last", "0"], "{}{}", done.stdout, done.stderr);
+    // It is there, and has a reason.
+    assert!(doctor.contains("\nerror: disk: only ") && doctor.ends_with("\n1\n"), "{doctor}");
 }
 
 #[test]

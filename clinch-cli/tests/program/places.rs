@@ -64,7 +64,7 @@ fn only_who_is_alone_has_a_fence() {
 fn places_that_make_no_sense_are_64() {
     let server = RedisServer::start();
     for (args, said) in [
-        (&["--limit", "0"][..], "--limit"),
+        (&["--limit", "0"][..], "accepted is a whole number from 1"),
         (&["--limit", "-1"], "-1"),
         (&["--limit", "two"], "--limit"),
         (&["--limit", "2", "--shared"], "cannot be used with"),

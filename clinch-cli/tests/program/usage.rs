@@ -198,3 +198,17 @@ fn completions_know_the_commands() {
         done.stderr
     );
 }
+
+/// Who mistypes a command, or names none where there are some, is told which there are.
+#[test]
+fn a_mistyped_command_is_told_what_was_meant() {
+    for (args, said) in [
+        (&["lst"][..], "unrecognized subcommand 'lst'; did you mean `ls`?"),
+        (&["config"], "where COMMAND is check, show"),
+        (&["ls", "--wtch"], "did you mean `--watch`?"),
+    ] {
+        let ended = plain(args).end();
+        assert_eq!(ended.code, 64, "{args:?}: {ended:?}");
+        assert!(ended.stderr.contains(said), "{args:?}: {ended:?}");
+    }
+}

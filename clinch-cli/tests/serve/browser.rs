@@ -2,6 +2,8 @@
 //!
 //! Nothing here waits for a time to pass: every step waits for what can be seen.
 
+use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clinch::{LockManager, LockOptions, Loss};
@@ -18,9 +20,32 @@ fn row(key: &str) -> String {
     format!("document.querySelector('#rows tr[data-key=\"{key}\"]')")
 }
 
+/// A browser is many processes that all want a core, and what it is shown is over after some seconds: one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The console in a browser, which ends before the next one's turn.
+struct Page {
+    browser: Browser,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Deref for Page {
+    type Target = Browser;
+
+    fn deref(&self) -> &Browser {
+        &self.browser
+    }
+}
+
+fn start() -> Page {
+    // A test that failed had its turn all the same.
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    Page { browser: Browser::start(), _turn: turn }
+}
+
 /// Opens the console and waits until it is live.
-fn open(serve: &ClinchServe) -> Browser {
-    let browser = Browser::start();
+fn open(serve: &ClinchServe) -> Page {
+    let browser = start();
     browser.resize(1280, 900);
     browser.go(&format!("http://{}/", serve.addr));
     browser.wait_for("document.getElementById('live').dataset.state === 'live'");
@@ -190,7 +215,7 @@ fn where_reading_needs_the_token_the_page_asks_for_it() {
     let env = [("CLINCH_SERVE_TOKEN", crate::common::TOKEN)];
     let mut serve = crate::common::serve_with(&env, &["--listen", "0.0.0.0:0"]);
     serve.addr = ([127, 0, 0, 1], serve.addr.port()).into();
-    let browser = Browser::start();
+    let browser = start();
     browser.go(&format!("http://{}/", serve.addr));
     browser.wait_for("document.getElementById('token-dialog').open");
     assert_eq!(browser.text("#live-text"), "needs the token");

@@ -65,6 +65,9 @@ pub struct Pace {
     pub quiet: Duration,
     /// How long one promise may take altogether before the store counts as stuck. 60 s.
     pub limit: Duration,
+    /// How many promises [`run`](super::run) checks at the same time. 1, as a paused clock needs it; on a real one more of them
+    /// wait for their leases to expire together.
+    pub at_once: usize,
 }
 
 impl Default for Pace {
@@ -75,6 +78,7 @@ impl Default for Pace {
             patience: Duration::from_secs(5),
             quiet: Duration::from_millis(200),
             limit: Duration::from_secs(60),
+            at_once: 1,
         }
     }
 }

@@ -69,20 +69,21 @@ mod several;
 mod shared;
 mod wakeups;
 
+use futures_util::stream::{self, StreamExt as _};
+
 pub use harness::{Harness, Pace, Staged};
 pub use promise::{Need, PROMISES, Promise};
 pub use report::{Checked, Failure, Outcome, Report};
 
-/// Runs every promise, one after the other, and reports on all of them.
+/// Runs every promise, [as many at once](Pace::at_once) as the harness says, and reports on all of them.
 ///
 /// # Cancel safety
 /// Safe: what is left in the engine expires within half a minute.
 pub async fn run(harness: &dyn Harness) -> Report {
-    let mut checked = Vec::with_capacity(PROMISES.len());
-    for promise in PROMISES {
-        checked.push(Checked { promise, outcome: promise.check(harness).await });
-    }
-    Report::new(checked)
+    let checks = PROMISES
+        .iter()
+        .map(|promise| async move { Checked { promise, outcome: promise.check(harness).await } });
+    Report::new(stream::iter(checks).buffered(harness.pace().at_once.max(1)).collect().await)
 }
 
 /// Runs one promise, by its name as [`Promise`] displays it: what [`conformance_tests!`](crate::conformance_tests)

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Wake, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -237,6 +237,38 @@ struct State<B: Body> {
     /// Why it broke off, until the handler was told.
     error: Option<B::Error>,
     failed: bool,
+    readers: Arc<Readers>,
+}
+
+/// Who waits for the body: the handler, and those who look at it, which may be other tasks. A body itself remembers only the one
+/// who asked last.
+#[derive(Default)]
+struct Readers(Mutex<Vec<Waker>>);
+
+impl Readers {
+    fn get(&self) -> MutexGuard<'_, Vec<Waker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, reader: &Waker) {
+        let mut readers = self.get();
+        if !readers.iter().any(|known| known.will_wake(reader)) {
+            readers.push(reader.clone());
+        }
+    }
+
+    /// Wakes all but this one, who is awake.
+    fn wake_but(&self, awake: Option<&Waker>) {
+        let readers = std::mem::take(&mut *self.get());
+        let others = readers.into_iter().filter(|known| !awake.is_some_and(|awake| awake.will_wake(known)));
+        others.for_each(Waker::wake);
+    }
+}
+
+impl Wake for Readers {
+    fn wake(self: Arc<Self>) {
+        self.wake_but(None);
+    }
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Watched<B> {
@@ -250,6 +282,7 @@ impl<B: Body<Data = Bytes> + Unpin> Watched<B> {
             ended: false,
             error: None,
             failed: false,
+            readers: Arc::default(),
         }))
     }
 
@@ -292,7 +325,10 @@ impl<B: Body<Data = Bytes> + Unpin> State<B> {
         if self.ended {
             return Poll::Ready(None);
         }
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        self.readers.add(context.waker());
+        let all = Waker::from(self.readers.clone());
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(&all)));
+        self.readers.wake_but(Some(context.waker()));
         match &frame {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use super::web::Web;
 use crate::manager::{LockManager, Scope};
-use crate::submit::{Disconnect, Guards, request};
+use crate::submit::{Came, Disconnect, Guards, request};
 
 /// Whether something has begun in a request that is to be finished.
 ///
@@ -26,13 +26,17 @@ struct Flag {
     /// Nobody waits for the answer any more.
     left: AtomicBool,
     around: Option<Begun>,
+    /// Of the request, for all its guards.
+    came: Came,
 }
 
 impl Begun {
     /// Of one more guard that this request comes to.
     pub(super) fn in_request(extensions: &mut Extensions) -> Self {
         let (begun, left) = (AtomicBool::new(false), AtomicBool::new(false));
-        let begun = Self(Arc::new(Flag { begun, left, around: extensions.get::<Self>().cloned() }));
+        let around = extensions.get::<Self>().cloned();
+        let came = around.as_ref().map(Self::came).unwrap_or_default();
+        let begun = Self(Arc::new(Flag { begun, left, around, came }));
         extensions.insert(begun.clone());
         begun
     }
@@ -44,6 +48,11 @@ impl Begun {
             flag.begun.store(true, Ordering::Release);
             next = flag.around.as_ref();
         }
+    }
+
+    /// The keys that the request came to.
+    pub(super) fn came(&self) -> Came {
+        self.0.came.clone()
     }
 
     fn get(&self) -> bool {

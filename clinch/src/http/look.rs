@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::sync::Once;
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method, Uri, header};
 
 use super::body::Unread;
+use super::finishing::Begun;
 use super::identity::Sender;
 use super::route::path_params;
 use super::web::Web;
@@ -83,11 +85,27 @@ impl<'a> Look<'a> {
         self.route().map(|route| format!("{} {route}", self.method))
     }
 
+    /// Whether its verb is one of a few. A client can make up others, and some routes take them.
+    fn is_known_verb(&self) -> bool {
+        const KNOWN: [Method; 9] = [
+            Method::GET,
+            Method::POST,
+            Method::PUT,
+            Method::DELETE,
+            Method::HEAD,
+            Method::OPTIONS,
+            Method::CONNECT,
+            Method::PATCH,
+            Method::TRACE,
+        ];
+        KNOWN.contains(self.method)
+    }
+
     /// The name under which a guard before it is counted, which has this one, or none.
     pub(super) fn guard<'n>(&self, name: Option<&'n str>, kind: &'static str) -> Cow<'n, str> {
         match name {
             Some(name) => name.into(),
-            None => self.matched().map_or(kind.into(), Cow::from),
+            None => self.matched().filter(|_| self.is_known_verb()).map_or(kind.into(), Cow::from),
         }
     }
 
@@ -171,7 +189,16 @@ impl<'a> Look<'a> {
         let params = self.params(in_path.as_deref(), body).limits(web.guards().settings().limits);
         let param = |name: &str| params.param(name);
         let sender = Sender::new(self.headers, self.extensions, &param);
-        web.identity().identify(&sender).unwrap_or_else(Identity::anonymous)
+        web.identity().identify(&sender).unwrap_or_else(|| {
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| {
+                tracing::warn!(
+                    "nothing tells who sent a request, not even an address, and all such clients count as one user; serve with \
+                     `into_make_service_with_connect_info::<SocketAddr>()`, or put a `VerifiedUser` or a `PeerAddress` into requests"
+                );
+            });
+            Identity::anonymous()
+        })
     }
 
     /// The hash of its parameters.
@@ -207,10 +234,11 @@ impl<'a> Look<'a> {
         body: Option<&Bytes>,
     ) -> Result<Submission, Error> {
         let mut submission = match self.matched() {
-            Some(matched) => Submission::of(matched),
+            Some(matched) if self.is_known_verb() => Submission::of(matched),
+            Some(matched) => Submission::of(matched).unbounded(),
             None => Submission::of(format!("{} {}", self.method, self.uri().path())).unbounded(),
         }
-        .of_request();
+        .of_request(self.extensions.get().map(Begun::came).unwrap_or_default());
         if policy.include_user {
             submission = submission.user(self.identity(web, body));
         }

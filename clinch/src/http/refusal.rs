@@ -324,6 +324,7 @@ mod tests {
             retry_after,
             done: None,
             wait: Duration::ZERO,
+            by_own_scope: false,
         })
     }
 

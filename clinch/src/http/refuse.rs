@@ -85,6 +85,7 @@ mod tests {
                 retry_after: Some(Duration::from_secs(3)),
                 done: None,
                 wait: Duration::ZERO,
+                by_own_scope: false,
             }))
         };
         let response = handler().into_response();

@@ -14,7 +14,7 @@ use super::scope::Scope;
 use super::tenure::Tenure;
 use crate::error::{Denied, DeniedBy, Error};
 use crate::key::Key;
-use crate::lease::{ClaimKey, Holder};
+use crate::lease::{ClaimKey, Holder, Mode};
 
 impl LockManager {
     pub(super) fn plan(
@@ -44,7 +44,7 @@ impl LockManager {
         if let Some(scope) = &scope {
             plan.scope = scope.id();
             if let Some(holding) = scope.cover(plan)? {
-                return Ok(Outcome::Reentered(LockGuard::new(holding)));
+                return Ok(self.again(plan, holding));
             }
         }
         let reenters = scope.as_ref().filter(|_| plan.options.reentrant);
@@ -52,7 +52,7 @@ impl LockManager {
             biased;
             reply = self.core.acquire_by_strategy(plan) => reply,
             // Another task of the scope has it now.
-            holding = covered(reenters, plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
+            holding = covered(reenters, plan) => return Ok(self.again(plan, holding?)),
         };
         if let Some(scope) = reenters
             && matches!(reply, Reply::Denied(..))
@@ -61,13 +61,34 @@ impl LockManager {
             // Another task of the scope was granted it a moment ago, and will have its guard in another.
             tokio::select! {
                 biased;
-                holding = scope.covered(plan) => return Ok(Outcome::Reentered(LockGuard::new(holding?))),
+                holding = scope.covered(plan) => return Ok(self.again(plan, holding?)),
                 () = held.over() => {}
                 // Not for ever, should nobody poll that other task.
                 () = tokio::time::sleep(self.core.call_timeout) => {}
             }
         }
         self.outcome(plan, reply, scope.as_ref())
+    }
+
+    /// Enters again. A guard that asks for longer than the lease was made for, or renews where the first one does not, has the
+    /// lease renewed meanwhile: entering itself is no call.
+    fn again(&self, plan: &Plan, holding: Arc<Holding>) -> Outcome {
+        let held = holding.held();
+        let ttl = held.attempt().ttl();
+        let every = ttl / 3;
+        let longer = plan.options.ttl.saturating_sub(ttl);
+        let up_to = match plan.options.renewal_interval() {
+            Some((_, up_to)) => Some(up_to),
+            None => (!longer.is_zero()).then(|| longer + every),
+        };
+        let renewing = up_to.filter(|_| !holding.renews() && !held.is_degraded()).map(|up_to| {
+            self.core.ensure_background();
+            if held.remaining() < 2 * every {
+                self.core.renewals.once(held);
+            }
+            self.core.renewals.start(held, every, up_to)
+        });
+        Outcome::Reentered(LockGuard::again(holding, renewing))
     }
 
     /// Makes a guard of what was granted.
@@ -93,7 +114,17 @@ impl LockManager {
                 Ok(if degraded { Outcome::Unprotected(guard) } else { Outcome::Acquired(guard) })
             }
             Reply::Denied(denial, cause) => {
-                let on = plan.claims.get(denial.claim).unwrap_or(&plan.claims[0]).on();
+                let claim = plan.claims.get(denial.claim).unwrap_or(&plan.claims[0]);
+                let (on, exclusive) = (claim.on(), claim.mode() == Mode::Exclusive);
+                let by_own_scope = exclusive
+                    && scope
+                        .is_some_and(|scope| self.core.lines.of_scope(&plan.claims, scope.id()).is_some());
+                if by_own_scope {
+                    tracing::warn!(
+                        key = %on,
+                        "denied by a lock of the same scope: it stands in its own way unless it is `reentrant`"
+                    );
+                }
                 let guard = plan.seen.meter.guard();
                 tracing::debug!(key = %on, guard, ?cause, waited_ms = plan.seen.waited_ms(), "denied");
                 let denied = Denied {
@@ -103,6 +134,7 @@ impl LockManager {
                     retry_after: denial.retry_after,
                     done: denial.done,
                     wait: plan.options.wait,
+                    by_own_scope,
                 };
                 Ok(match cause {
                     DeniedBy::Limit => Outcome::DeniedByLimit(denied),

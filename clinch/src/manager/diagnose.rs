@@ -53,14 +53,24 @@ impl LockManager {
             Err(StoreError::unknown(ErrorKind::Timeout, message))
         });
         if let Err(error) = looked {
-            let remedy = "see whether the engine runs, and whether its address and its credentials are right";
+            let remedy = match error.kind() {
+                ErrorKind::Protocol => "do what it says, or name another engine",
+                _ => "see whether the engine runs, and whether its address and its credentials are right",
+            };
             diagnosis.finding("unreachable", Severity::Error, error.to_string(), remedy);
         }
         diagnosis
     }
 
     async fn look_closely(&self, diagnosis: &mut Diagnosis) -> Result<(), StoreError> {
-        self.distance(self.round_trips().await?, diagnosis);
+        match self.round_trips().await {
+            Ok(median) => self.distance(median, diagnosis),
+            // It is there, and says why it takes nothing new.
+            Err(error) if error.kind() == ErrorKind::Full => {
+                diagnosis.hidden("round_trip_ms", "the engine has no room");
+            }
+            Err(error) => return Err(error),
+        }
         let of_engine = self.core.store.diagnose().await?;
         diagnosis.facts.extend(of_engine.facts);
         diagnosis.findings.extend(of_engine.findings);
@@ -101,6 +111,8 @@ impl LockManager {
         let works = tried.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(step, _)| *step);
         let works: Vec<_> = works.chain((pushed == Some(true)).then_some("wake_ups")).collect();
         diagnosis.fact("steps", works.join(", "));
+        // What several steps are told is one thing to change.
+        let mut failures: Vec<(Vec<&str>, StoreError)> = Vec::new();
         for (step, outcome) in tried {
             match outcome {
                 Ok(()) => {}
@@ -108,17 +120,19 @@ impl LockManager {
                 Err(error) if matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable) => {
                     return Err(error);
                 }
-                Err(error) => {
-                    diagnosis.finding(
-                        "step",
-                        Severity::Error,
-                        format!("`{step}` fails: {error}"),
-                        remedy(error.kind()),
-                    );
-                }
+                Err(error) => match failures.iter_mut().find(|(_, same)| same.message() == error.message()) {
+                    Some((steps, _)) => steps.push(step),
+                    None => failures.push((vec![step], error)),
+                },
             }
         }
-        if pushed == Some(false) {
+        for (steps, error) in failures {
+            let fail = if steps.len() == 1 { "fails" } else { "fail" };
+            let problem = format!("`{}` {fail}: {error}", steps.join("`, `"));
+            diagnosis.finding("step", Severity::Error, problem, remedy(error.kind()));
+        }
+        // Where not even a lock can be had, the reason is that one.
+        if pushed == Some(false) && works.contains(&"lock") {
             let problem = "the engine pushes no wake-ups: waiters find out by asking, every `retry_interval`";
             let remedy = "let the engine's user subscribe to and publish on the channels of this prefix";
             diagnosis.finding("wake_ups", Severity::Warning, problem, remedy);
@@ -183,7 +197,7 @@ fn remedy(kind: ErrorKind) -> &'static str {
             "give the engine's user the right to it (for Redis, `deploy/redis/clinch.acl` lists all that is needed)"
         }
         ErrorKind::ReadOnly => "connect to the primary",
-        ErrorKind::Full => "give the engine more memory, or free some",
+        ErrorKind::Full => "give the engine more room, or free some",
         _ => "see what the engine says, and its log",
     }
 }

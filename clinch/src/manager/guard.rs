@@ -118,14 +118,14 @@ impl fmt::Debug for Lease {
 #[derive(Debug)]
 pub(super) struct Holding {
     // Dropped first: what is given up is not renewed any more.
-    _renewing: Option<Renewing>,
+    renewing: Option<Renewing>,
     tenure: Tenure,
     _life: Arc<Life>,
 }
 
 impl Holding {
     pub(super) const fn new(tenure: Tenure, renewing: Option<Renewing>, life: Arc<Life>) -> Self {
-        Self { _renewing: renewing, tenure, _life: life }
+        Self { renewing, tenure, _life: life }
     }
 
     pub(super) const fn held(&self) -> &Arc<Held> {
@@ -134,6 +134,11 @@ impl Holding {
 
     pub(super) const fn pass(&self) -> u32 {
         self.tenure.pass()
+    }
+
+    /// Whether its lease is renewed anyway.
+    pub(super) const fn renews(&self) -> bool {
+        self.renewing.is_some()
     }
 
     /// One of its guards says what is left behind when the last one is out.
@@ -151,6 +156,8 @@ impl Holding {
 #[must_use = "a lock is held only as long as its guard lives: bind it to a name such as `_guard` (`let _ =` gives it back at once)"]
 pub struct LockGuard {
     lease: Lease,
+    /// Of a guard that entered again and asks for longer than the lease was made for.
+    renewing: Option<Renewing>,
     /// `None` only while it is being released.
     holding: Option<Arc<Holding>>,
 }
@@ -160,7 +167,14 @@ impl LockGuard {
         let tenure = &holding.tenure;
         let lease = Lease { held: tenure.held().clone(), pass: tenure.pass(), core: tenure.core().clone() };
         lease.core.guards.add();
-        Self { lease, holding: Some(holding) }
+        Self { lease, renewing: None, holding: Some(holding) }
+    }
+
+    /// One more of the same holder. The lease is renewed as long as it lives, if that is what it needs.
+    pub(super) fn again(holding: Arc<Holding>, renewing: Option<Renewing>) -> Self {
+        let mut again = Self::new(holding);
+        again.renewing = renewing;
+        again
     }
 
     /// A look at the lease, to be kept where the guard cannot go.
@@ -187,10 +201,11 @@ impl LockGuard {
 
     /// As [`release`](Self::release), and leaves something behind.
     pub(crate) async fn finish(mut self, remains: Option<Remains>) -> Result<bool, Error> {
+        self.renewing = None;
         let Some(holding) = self.holding.take() else { return Ok(false) };
         holding.leave(remains);
         let Some(holding) = Arc::into_inner(holding) else { return Ok(self.lease.is_valid()) };
-        let Holding { _renewing: renewing, tenure, _life: life } = holding;
+        let Holding { renewing, tenure, _life: life } = holding;
         drop(renewing);
         let operation = if tenure.held().leaves_something() { "complete" } else { "release" };
         let released = tenure.release().await;

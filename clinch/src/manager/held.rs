@@ -17,7 +17,9 @@ use tokio::time::{Instant, sleep_until};
 
 use self::counted::Counted;
 use self::remains::Left;
-pub(crate) use self::remains::{Remains, Stay};
+pub(crate) use self::remains::Remains;
+#[cfg(feature = "submit")]
+pub(crate) use self::remains::Stay;
 use super::clock;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Record};
 use crate::telemetry::Released;
@@ -233,7 +235,7 @@ impl Held {
 
     /// Says what is left behind when it ends. If several guards of one holder have a say, what stays longer counts.
     pub(super) fn leave(&self, remains: Remains) {
-        self.left.add(remains);
+        self.left.add(remains, self.engine_until());
     }
 
     /// Whether something is to be left behind, be it over by now.

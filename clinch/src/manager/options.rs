@@ -212,6 +212,9 @@ impl LockOptions {
 
     /// Succeeds at once where the same [scope](crate::LockManager::scope) already holds what is asked for, without a call.
     /// Outside of a scope it changes nothing. A lock without it on a key that its own scope holds is denied like any other.
+    ///
+    /// Where it has a longer TTL than the lease that it enters, or renews and that one does not, the lease is renewed for it
+    /// in the background.
     pub const fn reentrant(mut self) -> Self {
         self.reentrant = true;
         self

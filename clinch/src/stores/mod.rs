@@ -232,12 +232,8 @@ pub fn check_prefix(prefix: &str) -> Result<(), Error> {
 /// assert_eq!(clinch::stores::without_password("redis://app:secret@host:6379/0"), "redis://app:***@host:6379/0");
 /// ```
 pub fn without_password(url: &str) -> String {
-    // A path and nothing else, in which an `@` is a letter.
+    // A path and nothing else, in which an `@` is a letter. It is no secret, and whoever looks for his file must see it.
     if url.starts_with("sqlite:") || url == "memory:" {
-        return url.to_owned();
-    }
-    // A path is no secret, and whoever looks for his file must see it.
-    if url.starts_with("sqlite:") {
         return url.to_owned();
     }
     let Some((scheme, rest)) = url.split_once("://") else {

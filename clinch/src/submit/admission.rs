@@ -26,14 +26,20 @@ pub struct Admission {
 pub(crate) struct Ending {
     pub(crate) release: ReleaseWhen,
     pub(crate) min_hold: Duration,
+    /// For how long it stays if it is kept.
+    pub(crate) kept: Stay,
     /// Whether it is kept when its holder is dropped.
     pub(crate) kept_on_drop: bool,
 }
 
 impl Ending {
     /// Given back at once, however it went.
-    pub(crate) const RELEASE: Self =
-        Self { release: ReleaseWhen::OnCompletion, min_hold: Duration::ZERO, kept_on_drop: false };
+    pub(crate) const RELEASE: Self = Self {
+        release: ReleaseWhen::OnCompletion,
+        min_hold: Duration::ZERO,
+        kept: Stay::Rest,
+        kept_on_drop: false,
+    };
 }
 
 impl Admission {
@@ -61,14 +67,14 @@ impl Admission {
 
     /// What stays in the engine.
     fn remains(&self, success: bool) -> Option<Remains> {
-        let Ending { release, min_hold, .. } = self.ending;
+        let Ending { release, min_hold, kept: stay, .. } = self.ending;
         let kept = match release {
             ReleaseWhen::OnCompletion => false,
             ReleaseWhen::OnFailure => success,
             ReleaseWhen::Never => true,
         };
         let stay = match &self.guard {
-            _ if kept => Stay::Rest,
+            _ if kept => stay,
             Some(guard) if !min_hold.is_zero() => Stay::Until(guard.since() + min_hold),
             _ => return None,
         };
@@ -115,7 +121,7 @@ impl Drop for Admission {
     fn drop(&mut self) {
         // A panic is the end of the work, not of the one who waits for it.
         let remains = if self.ending.kept_on_drop && !std::thread::panicking() {
-            Some(Remains { record: Record::default(), stay: Stay::Rest })
+            Some(Remains { record: Record::default(), stay: self.ending.kept })
         } else {
             self.remains(false)
         };

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::admission::{Admission, Ending};
 use super::counts::{Counts, Event, GuardCounts};
 use super::defaults::Defaults;
@@ -14,7 +16,7 @@ use super::settings::Settings;
 use super::submission::Submission;
 use crate::error::{Denied, DeniedBy, Error};
 use crate::key::{IntoKey, Key};
-use crate::manager::{Lease, LockManager, LockOptions, Outcome, Strategy, check_name};
+use crate::manager::{Lease, LockManager, LockOptions, Outcome, Stay, Strategy, check_name};
 use crate::telemetry::{Meter, Stopwatch, Visit};
 
 /// How many different intervals are remembered as already complained about.
@@ -225,27 +227,32 @@ impl Guards {
         }
         let guard = policy.guard(submission);
         let visit = self.come(guard, since);
-        let interval = self.clamp(policy.interval);
+        let interval = self.clamp(guard, policy.interval);
         let mut options = self.with_strategy(LockOptions::new(interval), policy.strategy);
-        if submission.is_of_request() {
-            // One that comes to the same guard twice is no duplicate of itself; two calls of a function are.
-            options = options.reentrant();
-        }
         if policy.renew {
             options = options.renew();
         }
-        let ending = Ending {
+        let mut ending = Ending {
             release: policy.release,
             // It is within the policy's own interval, which may be longer than the longest one.
             min_hold: policy.min_hold.min(interval),
+            kept: Stay::Rest,
             kept_on_drop: policy.disconnect == Disconnect::Hold,
         };
         let attempted = async {
             policy.check()?;
             let key = submission.key(policy, &self.0.hasher, self.0.settings.limits)?;
+            if submission.comes_again(&key) {
+                // A request is no duplicate of itself; two calls of a function are, and two requests inside of another.
+                options = options.reentrant();
+            }
             self.0.locks.attempt_duplicate(guard, key, options).await
         };
         let outcome = attempted.await;
+        if matches!(outcome, Ok(Outcome::Reentered(_))) {
+            // The lease was made for the interval of another guard.
+            ending.kept = Stay::Until(Instant::now() + interval);
+        }
         let refused = |denied: Denied| match denied.cause {
             DeniedBy::Lock | DeniedBy::Done => Error::DuplicateSubmit {
                 message: policy.message.clone(),
@@ -281,7 +288,8 @@ impl Guards {
         let visit = self.come(policy.guard(), Stopwatch::start());
         let attempted = async {
             check_name(policy.name.as_deref())?;
-            let options = policy.options(self.0.settings.strategy);
+            let options =
+                self.without_wait_in_shadow(policy.options(self.0.settings.strategy), policy.shadow);
             self.0.locks.attempt_by(policy.guard(), key?, options).await
         };
         let outcome = attempted.await;
@@ -311,7 +319,8 @@ impl Guards {
         let visit = self.come(policy.guard(), Stopwatch::start());
         let attempted = async {
             check_name(policy.name.as_deref())?;
-            let options = policy.options(self.0.settings.strategy);
+            let options =
+                self.without_wait_in_shadow(policy.options(self.0.settings.strategy), policy.shadow);
             self.0.locks.limit(key?, policy.limit)?.attempt_by(Some(policy.guard()), options).await
         };
         let outcome = attempted.await;
@@ -412,9 +421,19 @@ impl Guards {
         Err(error)
     }
 
+    /// Whether a guard only looks on.
+    pub(crate) fn is_shadow(&self, shadow: bool) -> bool {
+        shadow || self.0.settings.shadow
+    }
+
+    /// One that only looks on keeps nobody waiting.
+    fn without_wait_in_shadow(&self, options: LockOptions, shadow: bool) -> LockOptions {
+        if self.is_shadow(shadow) { options.wait(Duration::ZERO) } else { options }
+    }
+
     /// Whether somebody who would be refused is let through all the same.
     pub(crate) fn looks_on(&self, shadow: bool, meter: &Meter, reason: &dyn fmt::Display) -> bool {
-        let looks_on = shadow || self.0.settings.shadow;
+        let looks_on = self.is_shadow(shadow);
         if looks_on {
             self.count(Event::Shadowed, meter);
             tracing::info!(guard = meter.guard(), %reason, "shadow mode: this would have been refused");
@@ -423,16 +442,17 @@ impl Guards {
     }
 
     /// The interval within its range; the first time that it had to be moved is logged.
-    fn clamp(&self, interval: Duration) -> Duration {
+    fn clamp(&self, guard: &str, interval: Duration) -> Duration {
         let Settings { min_interval, max_interval, .. } = self.0.settings;
         let clamped = interval.clamp(min_interval, max_interval);
         if clamped != interval {
             let mut logged = CLAMPED.lock().unwrap_or_else(PoisonError::into_inner);
             if logged.len() < MOST_CLAMPS && logged.insert((interval, clamped)) {
                 tracing::warn!(
+                    guard,
                     ?interval,
                     ?clamped,
-                    "an interval is outside of its range, and was moved to its end"
+                    "an interval is outside of its range (`Settings::intervals`), and was moved to its end"
                 );
             }
         }

@@ -1,7 +1,9 @@
 //! A submission: what makes two of them the same, and the key that stands for it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
@@ -27,14 +29,14 @@ const ANY: &str = "*";
 /// # let _ = (policy, submission);
 /// # Ok::<(), clinch::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct Submission {
     method: Cow<'static, str>,
     /// Whether the method is one of the few that stand in the program text, as opposed to a path that a client wrote.
     bounded: bool,
-    /// Whether it is a request's own, which is no duplicate of itself if it comes to the same guard twice.
-    of_request: bool,
+    /// Where it is a request's own, to which keys that request came: it is no duplicate of itself if it comes to one twice.
+    of_request: Option<Came>,
     user: Option<Identity>,
     /// Parameters as JSON, by their names.
     params: Vec<(Cow<'static, str>, String)>,
@@ -47,7 +49,7 @@ impl Submission {
         Self {
             method: method.into(),
             bounded: true,
-            of_request: false,
+            of_request: None,
             user: None,
             params: Vec::new(),
             fingerprint: None,
@@ -93,13 +95,14 @@ impl Submission {
 
     /// It is what the request itself submits, as opposed to a function that is called in it.
     #[cfg(feature = "http")]
-    pub(crate) const fn of_request(mut self) -> Self {
-        self.of_request = true;
+    pub(crate) fn of_request(mut self, came: Came) -> Self {
+        self.of_request = Some(came);
         self
     }
 
-    pub(crate) const fn is_of_request(&self) -> bool {
-        self.of_request
+    /// Whether its request comes to this key once more. From now on it did.
+    pub(crate) fn comes_again(&self, key: &Key) -> bool {
+        self.of_request.as_ref().is_some_and(|came| came.again(key))
     }
 
     /// Its method, if that is one of a few.
@@ -142,6 +145,29 @@ impl Submission {
             ANY.to_owned()
         };
         compose(&policy.key_prefix, &self.method, &[&user, &params])
+    }
+}
+
+/// The keys of duplicate guards that one request came to. Clones are the same. Another request that is handled inside of it, as
+/// one of a batch is, has its own.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Came(Arc<Mutex<HashSet<Key>>>);
+
+impl Came {
+    fn again(&self, key: &Key) -> bool {
+        !self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone())
+    }
+}
+
+/// Without the values of its parameters, because they are what users sent.
+impl fmt::Debug for Submission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let params: Vec<&str> = self.params.iter().map(|(name, _)| &**name).collect();
+        f.debug_struct("Submission")
+            .field("method", &self.method)
+            .field("user", &self.user)
+            .field("params", &params)
+            .finish_non_exhaustive()
     }
 }
 

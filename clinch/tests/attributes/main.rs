@@ -10,6 +10,7 @@
 
 mod common;
 
+mod attack;
 mod duplicates;
 mod found;
 mod locks;

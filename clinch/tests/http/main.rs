@@ -2,6 +2,7 @@
 #![cfg(feature = "axum")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, reason = "tests")]
 
+mod attack;
 mod bench;
 mod common;
 mod disconnect;

@@ -36,6 +36,27 @@ async fn a_scope_enters_again_and_the_last_one_out_releases() {
     }
 }
 
+/// Who stands in its own way is told so, and what to do.
+/// Proves: T2
+#[tokio::test]
+async fn who_is_denied_by_its_own_scope_is_told_so() {
+    for (locks, _server) in both().await {
+        locks
+            .scope(async {
+                let _outer = locks.lock("k", TTL).await.unwrap();
+                let error = locks.lock("k", TTL).await.unwrap_err();
+                assert!(error.to_string().contains("of the same scope; make it `reentrant`"), "{error}");
+                let Error::LockNotAcquired { denied, .. } = error else { panic!("{error}") };
+                assert!(denied.by_own_scope);
+                assert!(locks.try_lock("k", again()).await.unwrap().is_some(), "the inner one alone will do");
+            })
+            .await;
+        let _outside = locks.lock("k", TTL).await.unwrap();
+        let denied = locks.scope(async { locks.attempt("k", TTL).await.unwrap() }).await;
+        assert!(matches!(denied, Outcome::DeniedByLock(denied) if !denied.by_own_scope));
+    }
+}
+
 /// Proves: B6
 /// Only where it was asked for, only in the same scope: not outside of it, not in another, not in a spawned task that was not
 /// given it, although all of them run on this one thread.

@@ -105,7 +105,7 @@ async fn what_may_not_be_seen_is_no_failure() {
     if tells_rights(&server) {
         assert_eq!(diagnosis.value("missing_rights"), Some("`+time`"), "{diagnosis:#?}");
     }
-    assert!(found(&diagnosis, "step").problem.contains("fails: "), "{diagnosis:#?}");
+    assert!(found(&diagnosis, "step").problem.contains(" fail"), "{diagnosis:#?}");
     assert!(!format!("{diagnosis:?}").contains("hunter2"));
 }
 
@@ -127,7 +127,10 @@ async fn missing_rights_are_named() {
     // The steps tell it on every server: a lock works, the rest does not, and nothing is pushed.
     assert_eq!(diagnosis.value("steps"), Some("lock, renew, release, list"), "{diagnosis:#?}");
     let steps: Vec<_> = diagnosis.findings.iter().filter(|finding| finding.name == "step").collect();
-    assert_eq!(steps.len(), 6, "{steps:#?}");
+    // What all of them are told is told once.
+    let failed = ["inspect", "fence", "shared", "permit", "fair", "record"].map(|step| format!("`{step}`"));
+    let told = |step: &String| steps.iter().filter(|finding| finding.problem.contains(step)).count();
+    assert!(failed.iter().all(|step| told(step) == 1), "{steps:#?}");
     assert!(steps.iter().all(|step| step.problem.to_lowercase().contains("perm")), "{steps:#?}");
     assert_eq!(found(&diagnosis, "wake_ups").severity, Severity::Warning);
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use clinch::Record;
 use clinch::lease::{Attempt, Claim};
-use clinch::store::{Effect, ErrorKind, Renewal, Store, StoreError, Verdict};
+use clinch::store::{Effect, ErrorKind, Renewal, Severity, Store, StoreError, Verdict};
 use clinch::stores::StoreOptions;
 use clinch::stores::sqlite::SqliteStore;
 
@@ -49,9 +49,17 @@ pub(crate) async fn fill(file: &Path) {
     let ballast = file.with_file_name("ballast");
     assert!(std::fs::write(&ballast, vec![0; 2 << 20]).is_err(), "the disk is larger than it should be");
     refused(&store.acquire(&lock("new", LONG)).await.unwrap_err());
+    let diagnosis = store.diagnose().await.unwrap();
+    let finding = diagnosis.findings.iter().find(|finding| finding.name == "disk").unwrap();
+    assert_eq!(finding.severity, Severity::Error);
+    assert!(finding.problem.contains("nothing new is granted"), "{finding:?}");
+    assert_eq!(diagnosis.value("file_system"), Some("tmpfs"));
     renewed(&store, &kept).await;
     assert!(store.release(&held).await.unwrap().held);
     std::fs::remove_file(&ballast).unwrap();
+    let diagnosis = store.diagnose().await.unwrap();
+    let finding = diagnosis.findings.iter().find(|finding| finding.name == "disk").unwrap();
+    assert_eq!(finding.severity, Severity::Warning, "there is little room still: {finding:?}");
 
     // And now we do.
     let mut leases = Vec::new();

@@ -16,6 +16,7 @@ mod kid;
 
 mod busy;
 mod clock;
+mod diagnosis;
 mod disk;
 mod files;
 mod growth;

@@ -92,6 +92,27 @@ async fn a_guard_goes_by_its_name_its_template_its_route_or_its_function() {
     assert_eq!(ledger.by(t::ATTEMPTS, "guard", &[("outcome", "acquired")]), expected);
 }
 
+/// A client that invents verbs does not invent guards: there is room for so many names only.
+///
+/// Proves: O1
+#[tokio::test]
+async fn a_verb_that_a_client_made_up_is_no_name() {
+    let ledger = Ledger::new();
+    let web = Web::new(Guards::new(LockManager::memory()));
+    let any = || axum::routing::any(async || "done");
+    let app = Router::new()
+        .route("/orders", any().layer(web.duplicate(DuplicatePolicy::new()).unwrap()))
+        .route("/pay", any().layer(web.idempotency(IdempotencyPolicy::new()).unwrap()));
+    for (verb, path) in [("INVENTED", "/orders"), ("PUT", "/orders"), ("INVENTED", "/pay"), ("PUT", "/pay")] {
+        let request =
+            Request::builder().method(verb).uri(path).header("idempotency-key", format!("\"{verb}\""));
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        assert_eq!(app.clone().oneshot(request).await.unwrap().status(), 200);
+    }
+    let expected = table([("duplicate", 1.0), ("PUT /orders", 1.0), ("idempotency", 1.0), ("PUT /pay", 1.0)]);
+    assert_eq!(ledger.by(t::REQUESTS, "guard", &[]), expected);
+}
+
 /// A name that cannot be one is refused before anything is sent.
 #[tokio::test]
 async fn bad_names_are_refused() {

@@ -97,9 +97,7 @@ impl Releases {
         match released {
             Ok(true) => Ok(Released { released: true, holder: View::new(holder), logged: logged.is_ok() }),
             Ok(false) => Err(gone()),
-            Err(error) => {
-                Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "engine-failed", error.to_string()))
-            }
+            Err(error) => Err(engine_failed(&error)),
         }
     }
 }
@@ -109,12 +107,17 @@ fn gone() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "holder-gone", detail)
 }
 
+fn engine_failed(error: &clinch::Error) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "engine-failed", error.to_string())
+}
+
 pub(super) async fn release(
     State(console): State<Arc<Console>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Json(which): Json<Which>,
 ) -> Result<Json<Released>, Problem> {
-    let holder = console.sampler.find(&which.id).ok_or_else(gone)?;
+    let found = console.sampler.find(&which.id).await.map_err(|error| engine_failed(&error))?;
+    let holder = found.ok_or_else(gone)?;
     let runtime = Handle::current();
     // Once begun, it is carried out and written down, also if the client goes away.
     let ended = spawn_blocking(move || console.releases.end(&console.locks, &holder, peer, &runtime)).await;

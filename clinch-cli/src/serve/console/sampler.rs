@@ -112,10 +112,22 @@ impl Sampler {
         samples
     }
 
-    /// The holder that the page calls so, as it was last seen.
-    pub(super) fn find(&self, id: &str) -> Option<Holder> {
+    /// The holder that is called so, as it was last seen; one that was not seen is looked for, because nobody may be watching.
+    pub(super) async fn find(&self, id: &str) -> Result<Option<Holder>, clinch::Error> {
         let latest = self.latest.borrow().clone();
-        latest.rows.iter().find(|row| row.id == id).map(|row| row.holder.clone())
+        if let Some(row) = latest.rows.iter().find(|row| row.id == id) {
+            return Ok(Some(row.holder.clone()));
+        }
+        let mut next = Some(Cursor::START);
+        for _ in 0..MOST_PAGES {
+            let Some(cursor) = next else { break };
+            let page = self.locks.list(cursor).await?;
+            if let Some(found) = page.holders.into_iter().find(|holder| holder::id(holder) == id) {
+                return Ok(Some(found));
+            }
+            next = page.next;
+        }
+        Ok(None)
     }
 
     /// Looks, until the server drains.

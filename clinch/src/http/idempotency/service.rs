@@ -77,6 +77,10 @@ struct Once {
     visit: Option<Visit>,
 }
 
+/// The keys that layers of this kind further out have for a request. They go inwards with it: no other request has them.
+#[derive(Debug, Clone, Default)]
+struct Carried(Vec<Key>);
+
 /// What came of asking for the key.
 enum Asked {
     /// It is the first one.
@@ -138,6 +142,16 @@ impl Once {
         let wish = read
             .map_err(|why| unread(why, limits.body_bytes))
             .and_then(|read| self.wish(Look::of(&parts), &read, &header));
+        let carried = parts.extensions.get::<Carried>().cloned().unwrap_or_default();
+        if let Ok((key, _)) = &wish
+            && carried.0.contains(key)
+        {
+            // A layer further out carries it out, and stores what comes of it: it is not in its own way.
+            if let Some(visit) = &mut self.visit {
+                visit.admitted();
+            }
+            return Ok(inner.call(Request::from_parts(parts, body)).await?.map(unread_body));
+        }
         let asked = match &wish {
             Ok((key, fingerprint)) => self.ask(&guard, key, fingerprint).await,
             Err(error) => Err(error.clone()),
@@ -148,8 +162,10 @@ impl Once {
                     parts.extensions.insert(lease);
                 }
                 self.begun.on(self.policy.disconnect);
+                let (key, fingerprint) = wish.ok().unzip();
+                parts.extensions.insert(Carried(carried.0.into_iter().chain(key).collect()));
                 let request = Request::from_parts(parts, body);
-                let fingerprint = wish.map(|(_, fingerprint)| fingerprint).unwrap_or_default();
+                let fingerprint = fingerprint.unwrap_or_default();
                 let (response, admission) = run(inner, request, admission).await;
                 return match response {
                     Ok(response) => Ok(self.store(response, admission, fingerprint).await),
@@ -231,7 +247,7 @@ impl Once {
         let options = guards.with_strategy(options, self.policy.strategy);
         let mut outcome = guards.locks().attempt_idempotent(guard, key.clone(), options.clone()).await?;
         // One that only looks on keeps nobody waiting.
-        let looks_on = self.policy.shadow || guards.settings().shadow;
+        let looks_on = guards.is_shadow(self.policy.shadow);
         if let (InFlight::Wait(wait), Outcome::DeniedByLock(denied)) = (self.policy.in_flight, &outcome)
             && !looks_on
             && denied.done.is_none()
@@ -282,6 +298,8 @@ impl Once {
             admission.finish(false).await;
             return response.map(unread_body);
         }
+        // The handler is done: whatever becomes of one whose client goes away, this result is stored.
+        self.begun.on(Disconnect::Finish);
         let (parts, body) = response.into_parts();
         let (read, whole, rest) = match rest::read(body, self.policy.max_response_bytes).await {
             Read::Whole(read) => (read, true, None),

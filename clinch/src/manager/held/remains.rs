@@ -25,14 +25,18 @@ pub(crate) enum Stay {
 }
 
 impl Stay {
-    /// Whether it is at least as long as the other. An instant is one within the lease, so its rest is longer; a time of
-    /// its own is a stored result, for which there is one guard only.
-    fn outlasts(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::Until(one), Self::Until(other)) => one >= other,
-            (Self::For(one), Self::For(other)) => one >= other,
-            (Self::Until(_), _) | (Self::Rest, Self::For(_)) => false,
-            (Self::Rest | Self::For(_), _) => true,
+    /// Whether it is at least as long as the other, for a lease that lives until `end`. A time of its own is a stored result,
+    /// for which there is one guard only.
+    fn outlasts(self, other: Self, end: Instant) -> bool {
+        let until = |stay| match stay {
+            Self::Until(until) => Ok(until),
+            Self::Rest => Ok(end),
+            Self::For(time) => Err(time),
+        };
+        match (until(self), until(other)) {
+            (Ok(one), Ok(other)) => one >= other,
+            (Err(one), Err(other)) => one >= other,
+            (one, _) => one.is_err(),
         }
     }
 }
@@ -46,10 +50,10 @@ impl Left {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A guard says what it leaves; what stays longest counts.
-    pub(super) fn add(&self, remains: Remains) {
+    /// A guard of a lease that lives until `end` says what it leaves; what stays longest counts.
+    pub(super) fn add(&self, remains: Remains, end: Instant) {
         let mut left = self.get();
-        if left.as_ref().is_none_or(|left| remains.stay.outlasts(left.stay)) {
+        if left.as_ref().is_none_or(|left| remains.stay.outlasts(left.stay, end)) {
             *left = Some(remains);
         }
     }
@@ -90,6 +94,8 @@ mod tests {
             Stay::Until(now),
             Stay::Until(now + second),
             Stay::Rest,
+            // Of a guard that was meant for longer than the lease that it entered.
+            Stay::Until(now + 3 * second),
             Stay::For(second),
             Stay::For(2 * second),
         ];
@@ -98,7 +104,7 @@ mod tests {
             for other in rising[i..].iter().copied() {
                 for order in [[one, other], [other, one]] {
                     let left = Left::default();
-                    order.into_iter().for_each(|stay| left.add(remains(stay)));
+                    order.into_iter().for_each(|stay| left.add(remains(stay), now + 2 * second));
                     assert_eq!(left.get().as_ref(), Some(&remains(other)), "{order:?}");
                 }
             }

@@ -261,6 +261,7 @@ async fn clock(link: &Link, diagnosis: &mut Diagnosis) -> Result<(), StoreError>
         Some(ahead) => (ahead, "", "ahead of"),
         None => (ours.saturating_sub(server), "-", "behind"),
     };
+    let sign = if skew.as_millis() == 0 { "" } else { sign };
     diagnosis.fact("clock_skew_ms", format!("{sign}{}", skew.as_millis()));
     let doubt = after.saturating_sub(before) / 2;
     if skew.saturating_sub(doubt) > SKEW {

@@ -1,5 +1,6 @@
 //! Where the file is: from the URL to a path, and from a path to a file that is there.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -142,17 +143,58 @@ const NETWORK: &[(u32, &str)] = &[
     (0x0102_1997, "9p"),
 ];
 
-/// Refuses a file on a file system that machines share.
+/// File systems of one machine that people may meet. The names are the kernel's.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn refuse_network(path: &Path) -> Result<(), StoreError> {
-    // What cannot be asked is not refused for that.
-    let Ok(system) = rustix::fs::statfs(path) else { return Ok(()) };
+const LOCAL: &[(u32, &str)] = &[
+    (0xEF53, "ext4"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683E, "btrfs"),
+    (0x2FC1_2FC1, "zfs"),
+    (0xF2F5_2010, "f2fs"),
+    (0xCA45_1A4E, "bcachefs"),
+    (0x0102_1994, TMPFS),
+    (0x8584_58F6, "ramfs"),
+    (0x794C_7630, OVERLAY),
+    (0x6573_5546, FUSE),
+];
+
+/// In memory.
+pub(super) const TMPFS: &str = "tmpfs";
+/// Layers over each other, as containers have them.
+pub(super) const OVERLAY: &str = "overlay";
+/// Anything may be behind it.
+pub(super) const FUSE: &str = "fuse";
+
+/// The number that the kernel has for the kind of a file's file system, if that can be asked.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn number_of_file_system(path: &Path) -> Option<u32> {
+    let system = rustix::fs::statfs(path).ok()?;
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "numbers of 32 bits, in whatever type"
     )]
-    let number = system.f_type as u32;
+    Some(system.f_type as u32)
+}
+
+/// On what kind of file system the file is: a name, or a number that we have none for.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn kind_of_file_system(path: &Path) -> Option<Cow<'static, str>> {
+    let number = number_of_file_system(path)?;
+    let known = LOCAL.iter().chain(NETWORK).find(|(known, _)| *known == number);
+    Some(known.map_or_else(|| format!("{number:#x}").into(), |(_, name)| (*name).into()))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn kind_of_file_system(_path: &Path) -> Option<Cow<'static, str>> {
+    None
+}
+
+/// Refuses a file on a file system that machines share.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn refuse_network(path: &Path) -> Result<(), StoreError> {
+    // What cannot be asked is not refused for that.
+    let Some(number) = number_of_file_system(path) else { return Ok(()) };
     match NETWORK.iter().find(|(known, _)| *known == number) {
         None => Ok(()),
         Some((_, name)) => {

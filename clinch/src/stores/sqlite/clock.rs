@@ -73,6 +73,11 @@ impl Clock {
         Self { boot: "wall clock".to_owned(), shift: None }
     }
 
+    /// Whether it is the clock of the boot, which nobody sets.
+    pub(super) const fn is_of_boot(&self) -> bool {
+        self.shift.is_some()
+    }
+
     pub(super) fn now(&self) -> At {
         match (self.shift, boottime()) {
             (Some(shift), Some(now)) => At(now.saturating_sub(shift)),

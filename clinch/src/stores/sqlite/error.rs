@@ -86,11 +86,10 @@ fn meaning(error: &Error, path: &Path) -> (ErrorKind, String) {
         Some(ErrorCode::NotADatabase) => {
             (ErrorKind::Protocol, "it is no SQLite database; it was not touched: name another file")
         }
-        Some(ErrorCode::DatabaseCorrupt) => (
-            ErrorKind::Protocol,
-            "the database is damaged; stop all that use it and move the file away with its `-wal` and `-shm`: a new one is made, without \
-             the leases and records of the old one",
-        ),
+        Some(ErrorCode::DatabaseCorrupt) => {
+            let message = format!("SQLite at {file}: the database is damaged; {MOVE_AWAY} ({error})");
+            return (ErrorKind::Protocol, message);
+        }
         Some(ErrorCode::SystemIoFailure) => {
             (ErrorKind::Unavailable, "reading or writing it failed; look at the disk and its file system")
         }
@@ -103,6 +102,9 @@ fn meaning(error: &Error, path: &Path) -> (ErrorKind, String) {
 }
 
 pub(super) const READ_ONLY: &str = "it can only be read; this user must be able to write the file and its directory, on a file system that is mounted for writing";
+
+/// What to do about damage.
+pub(super) const MOVE_AWAY: &str = "stop all that use it and move the file away with its `-wal` and `-shm`: a new one is made, without the leases and records of the old one";
 
 /// A file or directory that could not be made.
 pub(super) fn not_created(what: &str, path: &Path, error: io::Error) -> StoreError {

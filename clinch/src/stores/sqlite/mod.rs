@@ -12,6 +12,7 @@
 mod address;
 mod busy;
 mod clock;
+mod diagnose;
 mod error;
 mod open;
 mod session;
@@ -44,8 +45,8 @@ use super::rules::steps::serves;
 use super::{StoreOptions, with_record};
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
-    About, Capabilities, Cursor, Effect, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreAnswers,
-    StoreError, StoreFuture, Verdict, Wakeups,
+    About, Capabilities, Cursor, Diagnosis, Effect, ErrorKind, Page, Release, Renewal, Revocations, Store,
+    StoreAnswers, StoreError, StoreFuture, Verdict, Wakeups,
 };
 
 /// How many leases one transaction renews or takes: few enough that other processes are not kept out for long.
@@ -365,6 +366,18 @@ impl Store for SqliteStore {
             let mut about = About::new(self.ping().await?);
             about.version = Some(rusqlite::version().to_owned());
             Ok(about)
+        })
+    }
+
+    fn diagnose(&self) -> StoreFuture<'_, Diagnosis> {
+        Box::pin(async move {
+            let mut diagnosis = self.run(Purpose::Other, Kind::Read, diagnose::look).await?.answer;
+            // Steps of their own: they take longer, or come to what is damaged; what is known already is not lost with them.
+            let counted = self.run(Purpose::Other, Kind::Read, diagnose::count).await;
+            diagnose::counted(counted.map(|counted| counted.answer), &mut diagnosis)?;
+            let checked = self.run(Purpose::Other, Kind::Read, diagnose::check).await;
+            diagnose::checked(checked.map(|checked| checked.answer), &mut diagnosis)?;
+            Ok(diagnosis)
         })
     }
 

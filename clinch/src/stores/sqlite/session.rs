@@ -30,7 +30,7 @@ pub(super) enum Kind {
 }
 
 /// So much of the disk is left for renewing and giving back: some ten steps, and the log that they share.
-const RESERVE: u64 = 256 << 10;
+pub(super) const RESERVE: u64 = 256 << 10;
 
 /// What others are told, by its number in the file.
 pub(super) const FREE: i64 = 0;
@@ -52,7 +52,7 @@ pub(super) struct Session<'c> {
 pub(super) struct Tx<'s, 'c> {
     pub(super) site: &'c Site,
     pub(super) sql: &'s mut Statements<'c>,
-    connection: &'c Connection,
+    pub(super) connection: &'c Connection,
     /// Read after the write lock was got, so it rises from step to step over all processes.
     pub(super) now: At,
     /// The last fence that was given.

@@ -53,6 +53,9 @@ impl StoredStatuses {
 /// `Authorization` header, a session cookie that the chain knows by name, or else the client's address. Parameters such as
 /// `userId` take no part, because anybody can write them; they are compared with the first request's like all others.
 ///
+/// Where none of these is known, all clients are one, and a key of one of them is a key of all: a session cookie with a name
+/// of its own must be named to the chain, and a server must tell the addresses of its clients.
+///
 /// ```
 /// use std::time::Duration;
 /// use clinch::submit::{IdempotencyPolicy, InFlight};

@@ -95,7 +95,8 @@ macro_rules! common_setters {
             self
         }
 
-        /// Shadow mode: everything is done and counted, and nobody is refused.
+        /// Shadow mode: everything is done and counted, and nobody is refused, nor kept waiting: who would have had to wait
+        /// counts like one who would have been refused.
         pub const fn shadow(mut self, shadow: bool) -> Self {
             self.shadow = shadow;
             self
