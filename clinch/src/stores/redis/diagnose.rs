@@ -8,7 +8,7 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::keys::Names;
-use super::link::Link;
+use super::link::{Link, Target};
 use super::rights;
 use crate::store::{About, Diagnosis, ErrorKind, Severity, StoreError};
 
@@ -118,6 +118,9 @@ pub(super) async fn diagnose(link: &Link, names: &Names) -> Result<Diagnosis, St
     }
     clock(link, &mut diagnosis).await?;
     rights::diagnose(link, names, &mut diagnosis).await?;
+    if let Target::Watched(sentinels) = link.target() {
+        sentinels.diagnose(&mut diagnosis).await?;
+    }
     Ok(diagnosis)
 }
 
@@ -132,7 +135,7 @@ fn version(hello: Result<Hello, String>, diagnosis: &mut Diagnosis) {
         diagnosis.fact("mode", mode);
         if mode == "sentinel" {
             let problem = "this is a Sentinel, which keeps no keys";
-            diagnosis.finding("mode", Severity::Error, problem, "connect to the primary that it watches");
+            diagnosis.finding("mode", Severity::Error, problem, "use `redis+sentinel://…/name`");
         }
     }
     let Some(version) = hello.version else { return diagnosis.hidden("version", "not told") };

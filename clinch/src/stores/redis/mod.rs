@@ -10,13 +10,16 @@
 //! What it cannot promise (a restart without persistence, a failover before replication, a server clock that jumps) is
 //! written in `docs/guarantees.md`.
 
+mod address;
 mod claims;
 mod diagnose;
 mod error;
 mod keys;
 mod link;
+mod race;
 mod rights;
 mod scripts;
+mod sentinel;
 mod wake;
 
 use std::fmt;
@@ -24,12 +27,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, Value};
+use redis::Value;
 use tokio::time::Instant;
 
+use self::address::Servers;
 use self::claims::Released;
 use self::keys::Names;
-use self::link::{Connection, Link};
+use self::link::{Connection, Link, Target, is_replica};
 use self::scripts::Call;
 use self::wake::Wake;
 use super::in_flight::Purpose;
@@ -69,7 +73,7 @@ pub(super) fn connect<'a>(url: &'a str, options: &'a StoreOptions) -> StoreFutur
 /// What can be told of an address without connecting.
 #[cfg(feature = "config")]
 pub(super) fn check(url: &str, options: &StoreOptions) -> Result<(), StoreError> {
-    client(url, options).map(|_| ())
+    address::parse(url, options).map(|_| ())
 }
 
 impl RedisStore {
@@ -84,7 +88,16 @@ impl RedisStore {
     /// Safe: nothing is left behind when the future is dropped.
     pub async fn connect(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
         options.check().map_err(|error| StoreError::not_applied(ErrorKind::Config, error.to_string()))?;
-        let link = Arc::new(Link::new(client(url, options)?, options.clone(), without_password(url)));
+        let address = address::parse(url, options)?;
+        let target = match address.servers {
+            Servers::One(client) => Target::Fixed(client, Arc::from("")),
+            Servers::Watched(sentinels) => Target::Watched(Arc::new(sentinels)),
+            Servers::Cluster { .. } => {
+                let reason = "a Cluster has no single server";
+                return Err(StoreError::not_applied(ErrorKind::Config, reason));
+            }
+        };
+        let link = Arc::new(Link::new(target, options.clone(), without_password(url)));
         link.connection().await?;
         // Both at once: the warning costs no round trip of its own.
         let (primary, ()) = join(refuse_replica(&link), diagnose::warn_of_eviction(&link)).await;
@@ -101,76 +114,16 @@ impl Drop for RedisStore {
     }
 }
 
-fn client(url: &str, options: &StoreOptions) -> Result<Client, StoreError> {
-    let config = |reason: String| StoreError::not_applied(ErrorKind::Config, reason);
-    let (address, query) = url.split_once('?').unwrap_or((url, ""));
-    let accepted: &[&str] = if address.starts_with("redis+unix:") { &["db", "user", "pass"] } else { &[] };
-    let names = query.split('&').filter(|pair| !pair.is_empty()).filter_map(|pair| pair.split('=').next());
-    if let Some(name) = names.into_iter().find(|name| !accepted.contains(name)) {
-        // A name may be part of a password with an unescaped `?`.
-        let shown = if name.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !query.contains('@') {
-            name
-        } else {
-            "…"
-        };
-        let reason = format!(
-            "the parameter `{shown}` is not accepted; write the database as a path (`redis://host/2`), and escape a `?` in a \
-             password as %3F"
-        );
-        return Err(config(reason));
-    }
-    if url.contains('#') {
-        return Err(config("a `#` part is not accepted; certificates are always verified".to_owned()));
-    }
-    let info = url.into_connection_info().map_err(|error| {
-        let text = error.to_string();
-        let reason = text.split(" - ").next().unwrap_or_default();
-        config(format!(
-            "{reason}; accepted is `redis://[user:password@]host[:port][/database]`, `rediss://…` and \
-             `redis+unix:///path/to/socket[?db=…&user=…&pass=…]`"
-        ))
-    })?;
-    let settings = info.redis_settings().clone().set_lib_name("clinch", env!("CARGO_PKG_VERSION"));
-    let info = info.set_redis_settings(settings);
-    let opened = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-        tls_client(info, options)
-    } else {
-        Client::open(info)
-    };
-    opened.map_err(|error| config(format!("cannot be used: {error}")))
-}
-
-#[cfg(feature = "redis-tls")]
-fn tls_client(info: redis::ConnectionInfo, options: &StoreOptions) -> redis::RedisResult<Client> {
-    // Without a provider that the program chose, rustls would panic if two were compiled in.
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error only says that somebody else was faster.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-    match &options.tls_root_certificates {
-        None => Client::open(info),
-        Some(pem) => {
-            let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) };
-            Client::build_with_tls(info, certificates)
-        }
-    }
-}
-
-#[cfg(not(feature = "redis-tls"))]
-fn tls_client(info: redis::ConnectionInfo, _options: &StoreOptions) -> redis::RedisResult<Client> {
-    Client::open(info)
-}
-
 /// A replica takes no locks. A server that does not tell its role is taken as it is.
 async fn refuse_replica(link: &Link) -> Result<(), StoreError> {
     let role: Result<Vec<Value>, _> = link.command(&redis::cmd("ROLE")).await;
-    match role.ok().and_then(|role| role.into_iter().next()) {
-        Some(Value::BulkString(word)) if word == b"slave" => Err(StoreError::not_applied(
+    if is_replica(role.ok().as_ref()) {
+        return Err(StoreError::not_applied(
             ErrorKind::ReadOnly,
             "this is a read-only replica, which takes no locks; connect to its primary",
-        )),
-        _ => Ok(()),
+        ));
     }
+    Ok(())
 }
 
 impl Store for RedisStore {

@@ -1,7 +1,8 @@
 //! Wake-ups and revocations by push: one connection of its own, one subscription per key while it has waiters.
 //!
 //! A task brings what is subscribed in line with what is wanted, so there is no queue of requests to bound. Every
-//! (re)subscription fires its wake-ups once, because a release may have been missed meanwhile.
+//! (re)subscription fires its wake-ups once, because a release may have been missed meanwhile. Where the data connection
+//! has moved to another server, this one follows at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +11,15 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
-use redis::{ErrorKind, Msg, RedisResult};
+use redis::{Client, ErrorKind, Msg, RedisResult};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::keys::Names;
-use super::link::{Link, pause_after};
+use super::link::{Link, Target, pause_after};
 use crate::lease::{ClaimKey, Token};
-use crate::store::{Notice, Revocation, Revocations, Wakeups};
+use crate::store::{Notice, Revocation, Revocations, StoreError, Wakeups};
 
 /// A silent connection is pinged this often, so that a half-open one is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -224,11 +225,16 @@ async fn attend(running: Running) {
             continue;
         }
         let limit = wake.link.options().connect_timeout;
-        match timeout(limit, wake.link.client().get_async_pubsub()).await {
+        let mut followed = Followed { moved: wake.link.moved(), at: Arc::from("") };
+        let connecting = async {
+            let client = followed.server(&wake.link).await.map_err(|error| error.to_string())?;
+            client.get_async_pubsub().await.map_err(|error| error.to_string())
+        };
+        match timeout(limit, connecting).await {
             Ok(Ok(connection)) => {
                 let (sink, stream) = connection.split();
                 let since = Instant::now();
-                listen(wake, sink, stream).await;
+                listen(wake, sink, stream, followed).await;
                 wake.disconnected();
                 if since.elapsed() > SETTLED {
                     failures = 0;
@@ -252,8 +258,35 @@ async fn closed(wake: &Wake) {
     }
 }
 
-/// Listens on one connection until it fails.
-async fn listen(wake: &Wake, mut sink: PubSubSink, mut stream: PubSubStream) {
+/// The server on which is listened: the one that the data goes to.
+struct Followed {
+    moved: watch::Receiver<Arc<str>>,
+    at: Arc<str>,
+}
+
+impl Followed {
+    async fn server(&mut self, link: &Link) -> Result<Client, StoreError> {
+        match link.target() {
+            Target::Fixed(client, _) => Ok(client.clone()),
+            Target::Watched(_) => {
+                // A real round trip: nobody else may have noticed that the connection is gone.
+                let _: redis::Value = link.command(&redis::cmd("PING")).await?;
+                let connection = link.connection().await?;
+                self.at = connection.at().clone();
+                Ok(connection.client().clone())
+            }
+        }
+    }
+
+    /// Waits until the data goes elsewhere.
+    async fn left_behind(&mut self) {
+        // The sender lives as long as the link.
+        let _ = self.moved.wait_for(|at| *at != self.at && !at.is_empty()).await;
+    }
+}
+
+/// Listens on one connection until it fails, or until the data goes elsewhere.
+async fn listen(wake: &Wake, mut sink: PubSubSink, mut stream: PubSubStream, mut followed: Followed) {
     let limit = wake.link.options().call_timeout;
     let mut subscribed = BTreeSet::new();
     while !wake.is_closed() {
@@ -282,6 +315,7 @@ async fn listen(wake: &Wake, mut sink: PubSubSink, mut stream: PubSubStream) {
                 None => return,
             },
             () = wake.changed.notified() => {}
+            () = followed.left_behind() => return,
             () = sleep(HEARTBEAT) => {
                 if done(timeout(limit, sink.ping::<redis::Value>()).await) != Done::Yes {
                     return;
