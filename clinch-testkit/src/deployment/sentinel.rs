@@ -6,7 +6,7 @@ use super::until;
 use crate::server::{RedisServer, Reply};
 
 /// The name under which the Sentinels know the primary.
-pub const MASTER: &str = "mymaster";
+pub(super) const MASTER: &str = "mymaster";
 /// As whom Sentinels watch, and as whom replicas copy.
 const WATCHER: &str = "watcher";
 const COPIER: &str = "copier";

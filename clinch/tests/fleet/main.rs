@@ -10,8 +10,10 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod cluster;
 mod common;
 
+mod conformance_cluster;
 mod conformance_sentinel;
 mod requests;
 mod sentinel;

@@ -38,14 +38,14 @@ pub(super) async fn about(link: &Link) -> Result<About, StoreError> {
 
 /// What a server says when it is greeted, which every user may do.
 #[derive(Debug, Default)]
-struct Hello {
-    server: Option<String>,
-    version: Option<String>,
+pub(super) struct Hello {
+    pub(super) server: Option<String>,
+    pub(super) version: Option<String>,
     mode: Option<String>,
     role: Option<String>,
 }
 
-async fn hello(link: &Link) -> Result<Hello, StoreError> {
+pub(super) async fn hello(link: &Link) -> Result<Hello, StoreError> {
     let said: HashMap<String, Value> = link.command(&redis::cmd("HELLO")).await?;
     let text = |name: &str| match said.get(name) {
         Some(Value::BulkString(bytes)) => Some(String::from_utf8_lossy(bytes).into_owned()),

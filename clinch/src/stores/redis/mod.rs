@@ -1,6 +1,6 @@
-//! The Redis engine, for Redis 6.2 and later and for Valkey: one server.
+//! The Redis engine, for Redis 6.2 and later and for Valkey: one server, the primary that Sentinels name, or a Cluster.
 //!
-//! It promises the port on one server: every step is one script, which looks at everything before its first write, so
+//! It promises the port: every step is one script, which looks at everything before its first write, so
 //! it is atomic and idempotent by token. A plain lock is a plain string `P:lock:K` whose value is the token, so any
 //! client that does `SET NX PX` and compare-and-delete excludes Clinch and is excluded by it. While readers share it, the
 //! same key holds a marker, so that those clients are kept out too; the readers themselves, permits, fences and queues
@@ -12,6 +12,7 @@
 
 mod address;
 mod claims;
+mod cluster;
 mod diagnose;
 mod error;
 mod keys;
@@ -31,11 +32,12 @@ use redis::Value;
 use tokio::time::Instant;
 
 use self::address::Servers;
+pub use self::cluster::RedisClusterStore;
 use self::claims::Released;
 use self::keys::Names;
 use self::link::{Connection, Link, Target, is_replica};
 use self::scripts::Call;
-use self::wake::Wake;
+use self::wake::{Source, Wake};
 use super::in_flight::Purpose;
 use super::{StoreOptions, with_record, without_password};
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
@@ -49,7 +51,7 @@ const PAGE: usize = 100;
 /// How many leases one call renews: few enough that the server is not kept from others for long.
 const BATCH: usize = 128;
 
-/// A store on one Redis or Valkey server.
+/// A store on one Redis or Valkey server at a time: at a fixed place, or the primary that Sentinels name.
 ///
 /// Usually made by [`LockManager::connect`](crate::LockManager::connect); made by hand, several managers can share its
 /// connection.
@@ -67,7 +69,12 @@ impl fmt::Debug for RedisStore {
 
 /// The schemes' entry.
 pub(super) fn connect<'a>(url: &'a str, options: &'a StoreOptions) -> StoreFuture<'a, Arc<dyn Store>> {
-    Box::pin(async move { Ok(Arc::new(RedisStore::connect(url, options).await?) as Arc<dyn Store>) })
+    Box::pin(async move {
+        if url.split(':').next().is_some_and(|scheme| scheme.ends_with("+cluster")) {
+            return Ok(Arc::new(RedisClusterStore::connect(url, options).await?) as Arc<dyn Store>);
+        }
+        Ok(Arc::new(RedisStore::connect(url, options).await?) as Arc<dyn Store>)
+    })
 }
 
 /// What can be told of an address without connecting.
@@ -77,10 +84,11 @@ pub(super) fn check(url: &str, options: &StoreOptions) -> Result<(), StoreError>
 }
 
 impl RedisStore {
-    /// Connects to the server that `url` names and makes a round trip.
+    /// Connects to the server that `url` names, or to the primary that its Sentinels name, and makes a round trip.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for an address that cannot be used, [`ErrorKind::Unavailable`] if there is no connection
+    /// [`ErrorKind::Config`] for an address that cannot be used (a Cluster's, for instance: that is a
+    /// [`RedisClusterStore`]), [`ErrorKind::Unavailable`] if there is no connection
     /// within the connect limit, [`ErrorKind::Auth`], [`ErrorKind::ReadOnly`] for a replica, [`ErrorKind::Protocol`] if
     /// what listens there is not Redis.
     ///
@@ -93,7 +101,7 @@ impl RedisStore {
             Servers::One(client) => Target::Fixed(client, Arc::from("")),
             Servers::Watched(sentinels) => Target::Watched(Arc::new(sentinels)),
             Servers::Cluster { .. } => {
-                let reason = "a Cluster has no single server";
+                let reason = "a Cluster is for `RedisClusterStore`";
                 return Err(StoreError::not_applied(ErrorKind::Config, reason));
             }
         };
@@ -103,7 +111,7 @@ impl RedisStore {
         let (primary, ()) = join(refuse_replica(&link), diagnose::warn_of_eviction(&link)).await;
         primary?;
         let names = Names::new(&options.prefix);
-        let wake = Arc::new(Wake::new(link.clone(), names.clone()));
+        let wake = Arc::new(Wake::new(Source::One(link.clone()), names.clone()));
         Ok(Self { link, wake, names })
     }
 }
