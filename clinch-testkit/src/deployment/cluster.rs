@@ -30,7 +30,8 @@ impl RedisCluster {
     #[must_use]
     pub fn start_with(primaries: usize, replicas: usize) -> Self {
         let node = |_| {
-            let builder = RedisServer::builder().arg("cluster-enabled", "yes").arg("cluster-node-timeout", "1500");
+            let builder =
+                RedisServer::builder().arg("cluster-enabled", "yes").arg("cluster-node-timeout", "1500");
             builder.arg("repl-ping-replica-period", "1").start()
         };
         let nodes: Vec<_> = (0..primaries * (replicas + 1)).map(node).collect();
@@ -144,17 +145,20 @@ impl RedisCluster {
         let mut maps = Vec::new();
         for node in self.alive() {
             let node = &self.nodes[node];
-            let Some(nodes) = node.try_command(&["CLUSTER", "NODES"]).ok().and_then(|nodes| nodes.text()) else {
+            let Some(nodes) = node.try_command(&["CLUSTER", "NODES"]).ok().and_then(|nodes| nodes.text())
+            else {
                 return false;
             };
-            let info = node.try_command(&["CLUSTER", "INFO"]).ok().and_then(|info| info.text()).unwrap_or_default();
+            let info =
+                node.try_command(&["CLUSTER", "INFO"]).ok().and_then(|info| info.text()).unwrap_or_default();
             let handshake = nodes.contains("handshake") || nodes.contains("fail?");
             let known = ports.iter().all(|port| nodes.contains(&format!(":{port}@")));
             if handshake || !known || !info.contains("cluster_state:ok") {
                 return false;
             }
             if healthy && nodes.contains("slave") {
-                let replication = node.try_command(&["INFO", "replication"]).ok().and_then(|info| info.text());
+                let replication =
+                    node.try_command(&["INFO", "replication"]).ok().and_then(|info| info.text());
                 let replication = replication.unwrap_or_default();
                 if replication.contains("role:slave") && !replication.contains("master_link_status:up") {
                     return false;
@@ -236,11 +240,14 @@ impl RedisCluster {
 /// Servers tell ranges in no order.
 fn sorted(reply: Reply) -> Vec<String> {
     let Reply::Array(rows) = reply else { return Vec::new() };
-    let mut rows: Vec<_> = rows.iter().map(|row| {
-        // Without the replicas, whose order differs too.
-        let Reply::Array(row) = row else { return String::new() };
-        format!("{:?}", &row[..row.len().min(3)])
-    }).collect();
+    let mut rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            // Without the replicas, whose order differs too.
+            let Reply::Array(row) = row else { return String::new() };
+            format!("{:?}", &row[..row.len().min(3)])
+        })
+        .collect();
     rows.sort();
     rows
 }

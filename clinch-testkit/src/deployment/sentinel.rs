@@ -232,7 +232,9 @@ fn master(sentinel: &RedisServer) -> BTreeMap<String, String> {
 
 /// Whether a Sentinel knows these replicas, and that each is in step.
 fn replicas_ready(sentinel: &RedisServer, running: &[&RedisServer]) -> bool {
-    let Ok(Reply::Array(known)) = sentinel.try_command(&["SENTINEL", "REPLICAS", MASTER]) else { return false };
+    let Ok(Reply::Array(known)) = sentinel.try_command(&["SENTINEL", "REPLICAS", MASTER]) else {
+        return false;
+    };
     let known: Vec<_> = known.iter().map(pairs).collect();
     running.iter().all(|replica| {
         let port = replica.port().to_string();

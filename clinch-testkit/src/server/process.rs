@@ -206,7 +206,8 @@ mod tests {
         let (config, log) = (folder.path().join("conf"), folder.path().join("log"));
         std::fs::write(&config, "no-such-option yes\n").unwrap();
 
-        let Err(StartError::Failed(reason)) = start(&config, &log, ([127, 0, 0, 1], 1).into(), None, false) else {
+        let Err(StartError::Failed(reason)) = start(&config, &log, ([127, 0, 0, 1], 1).into(), None, false)
+        else {
             panic!("started with an unknown option");
         };
 

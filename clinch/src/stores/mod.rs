@@ -345,6 +345,27 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "config")]
+    #[test]
+    fn databases_are_put_where_an_address_has_them() {
+        for (url, with, within) in [
+            ("redis://h:1", "redis://h:1/3", None),
+            ("rediss://u:p/@h/2", "rediss://u:p/@h/3", Some(2)),
+            ("redis://h/2?replicas=1", "redis://h/3?replicas=1", Some(2)),
+            ("redis+unix:///s?pass=p", "redis+unix:///s?db=3&pass=p", None),
+            ("redis+sentinel://h:1,h:2/main", "redis+sentinel://h:1,h:2/main/3", None),
+            (
+                "redis+sentinel://u:p@h/main/4?sentinel_password=a@b/c",
+                "redis+sentinel://u:p@h/main/3?sentinel_password=a@b/c",
+                Some(4),
+            ),
+        ] {
+            assert_eq!(with_database(url, 3), Some((with.to_owned(), within)), "{url}");
+        }
+        assert_eq!(with_database("redis+cluster://h:1,h:2", 3), None);
+        assert_eq!(with_database("memory:", 3), None);
+    }
+
     #[test]
     fn prefixes_are_checked() {
         assert!(check_prefix("").is_ok());

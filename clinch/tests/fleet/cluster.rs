@@ -34,7 +34,8 @@ fn engine_key(name: &str) -> String {
 /// How often a server answered with this error.
 fn errors(server: &RedisServer, code: &str) -> u64 {
     let stats = server.info("errorstats");
-    let count = stats.get(&format!("errorstat_{code}")).and_then(|stat| stat.strip_prefix("count=")?.parse().ok());
+    let count =
+        stats.get(&format!("errorstat_{code}")).and_then(|stat| stat.strip_prefix("count=")?.parse().ok());
     count.unwrap_or(0)
 }
 
@@ -72,7 +73,8 @@ async fn redirects_are_followed_with_the_same_token() {
     let from = aside(&cluster, move |cluster| cluster.begin_move(slot, to)).await;
     cluster.nodes()[to].script_flush();
     granted(store.acquire(&asked).await);
-    let count = |node: usize| cluster.nodes()[node].command(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]).int();
+    let count =
+        |node: usize| cluster.nodes()[node].command(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]).int();
     assert_eq!((count(from), count(to)), (Some(0), Some(1)));
     granted(store.acquire(&asked).await);
     assert!(matches!(store.renew(&asked).await.unwrap(), Renewal::Extended { .. }));
@@ -84,7 +86,8 @@ async fn redirects_are_followed_with_the_same_token() {
     // TRYAGAIN: a fenced lock has several keys, and not all are on one side.
     let fenced = Attempt::one(token(), Claim::exclusive(key("asked"), TTL).fenced(Fence::new(0)));
     let again = async {
-        let refused = || errors(&cluster.nodes()[to], "TRYAGAIN") + errors(&cluster.nodes()[from], "TRYAGAIN") > 2;
+        let refused =
+            || errors(&cluster.nodes()[to], "TRYAGAIN") + errors(&cluster.nodes()[from], "TRYAGAIN") > 2;
         eventually("it is told to try again", refused).await;
         aside(&cluster, move |cluster| cluster.end_move(slot, from, to)).await;
     };
@@ -142,18 +145,28 @@ async fn no_step_ever_crosses_slots() {
                 Attempt::one(token(), Claim::permit(key(), n, TTL)),
                 Attempt::one(token(), Claim::duplicate(key(), TTL)),
                 // A lock with a limit, on a key of another slot and in another space of the same text.
-                Attempt::new(token(), vec![exclusive().fenced(Fence::new(0)), Claim::permit(key(), n, TTL)]).unwrap(),
-                Attempt::new(token(), vec![exclusive(), Claim::shared(super::common::key(&format!("{name}2")), TTL)])
-                    .unwrap()
-                    .with_patience(waits),
+                Attempt::new(token(), vec![exclusive().fenced(Fence::new(0)), Claim::permit(key(), n, TTL)])
+                    .unwrap(),
+                Attempt::new(
+                    token(),
+                    vec![exclusive(), Claim::shared(super::common::key(&format!("{name}2")), TTL)],
+                )
+                .unwrap()
+                .with_patience(waits),
             ];
             for attempt in attempts.map(Arc::new) {
                 granted(store.acquire(&attempt).await);
                 denied_or_joined(&store, &attempt).await;
-                assert!(matches!(store.renew(&attempt).await.unwrap(), Renewal::Extended { .. }), "{attempt:?}");
+                assert!(
+                    matches!(store.renew(&attempt).await.unwrap(), Renewal::Extended { .. }),
+                    "{attempt:?}"
+                );
                 let many = [attempt.clone(), Arc::new(lock(&format!("{name}3")))];
                 assert!(matches!(store.renew_each(&many).await[0], Ok(Renewal::Extended { .. })));
-                assert!(matches!(store.acquire_each(&many).await[..], [Ok(Verdict::Granted(_)), Ok(Verdict::Granted(_))]));
+                assert!(matches!(
+                    store.acquire_each(&many).await[..],
+                    [Ok(Verdict::Granted(_)), Ok(Verdict::Granted(_))]
+                ));
                 assert!(store.release(&many[1]).await.unwrap().held);
                 for claim in attempt.claims() {
                     assert_eq!(store.inspect(claim.on()).await.unwrap().len(), 1);
@@ -224,14 +237,17 @@ async fn subscriptions_move_with_their_slot() {
     }
     for i in 0..6 {
         let guard = take(&holder, &format!("revoked{i}")).await;
-        let heard = || cluster.nodes().iter().map(|node| subscribers(node, "NUMSUB", "clinch:revoked")).sum::<i64>() == 2;
+        let heard = || {
+            cluster.nodes().iter().map(|node| subscribers(node, "NUMSUB", "clinch:revoked")).sum::<i64>() == 2
+        };
         eventually("both listen for force-releases", heard).await;
         let seen = waiter.inspect(format!("revoked{i}")).await.unwrap().remove(0);
         assert!(waiter.force_release(&seen).await.unwrap());
         assert_eq!(timeout(LONG, guard.lost()).await.unwrap(), Loss::Revoked);
     }
     drop((holder, waiter));
-    eventually("no connection is left behind", || cluster.nodes().iter().all(|node| connections(node) == 0)).await;
+    eventually("no connection is left behind", || cluster.nodes().iter().all(|node| connections(node) == 0))
+        .await;
 }
 
 /// A shard fails over: its leases live on under the same token, are renewed at the new primary, and waiters wake again.
@@ -285,7 +301,8 @@ async fn a_sick_server_delays_no_other() {
     for node in cluster.nodes() {
         node.config_set("cluster-require-full-coverage", "no");
     }
-    let manager = LockManager::builder().call_timeout(Duration::from_secs(1)).connect(&cluster.url()).await.unwrap();
+    let manager =
+        LockManager::builder().call_timeout(Duration::from_secs(1)).connect(&cluster.url()).await.unwrap();
     let options = || LockOptions::new(Duration::from_secs(4)).renew_every(Duration::from_millis(500));
     let mut guards = Vec::new();
     for i in 0..60 {
@@ -300,7 +317,12 @@ async fn a_sick_server_delays_no_other() {
     // Taken at the same time and for as long: without renewals they would be lost too.
     let (well, others): (Vec<_>, Vec<_>) =
         guards.iter().filter(|(owner, _)| *owner != 0).partition(|(_, guard)| guard.is_valid());
-    assert!(others.is_empty() && well.len() > 20, "{} of {} are lost", others.len(), well.len() + others.len());
+    assert!(
+        others.is_empty() && well.len() > 20,
+        "{} of {} are lost",
+        others.len(),
+        well.len() + others.len()
+    );
     let mut granted = 0;
     for i in 0..30 {
         let name = format!("new{i}");
@@ -334,7 +356,11 @@ async fn resharding_under_load_keeps_every_promise() {
     let (stop, cycles) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut tasks = JoinSet::new();
     for task in 0..12 {
-        let manager = LockManager::builder().call_timeout(Duration::from_secs(10)).connect(&cluster.url()).await.unwrap();
+        let manager = LockManager::builder()
+            .call_timeout(Duration::from_secs(10))
+            .connect(&cluster.url())
+            .await
+            .unwrap();
         let (inside, stop, cycles) = (inside.clone(), stop.clone(), cycles.clone());
         tasks.spawn(async move {
             for turn in task.. {
@@ -381,7 +407,11 @@ async fn resharding_under_load_keeps_every_promise() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_keys_in_several_slots_are_all_or_none() {
     let cluster = start(3, 0).await;
-    let manager = LockManager::builder().call_timeout(Duration::from_millis(500)).connect(&cluster.url()).await.unwrap();
+    let manager = LockManager::builder()
+        .call_timeout(Duration::from_millis(500))
+        .connect(&cluster.url())
+        .await
+        .unwrap();
     let names: Vec<_> = (0..12).map(|i| format!("k{i}")).collect();
     let several = || names.iter().map(String::as_str);
     let options = || LockOptions::new(Duration::from_secs(20));
@@ -399,7 +429,9 @@ async fn several_keys_in_several_slots_are_all_or_none() {
     aside(&cluster, RedisCluster::wait_until_healthy).await;
 
     let diagnosis = manager.diagnose(LONG).await;
-    let fact = |name: &str| diagnosis.facts.iter().find(|fact| fact.name == name).and_then(|fact| fact.value.clone());
+    let fact = |name: &str| {
+        diagnosis.facts.iter().find(|fact| fact.name == name).and_then(|fact| fact.value.clone())
+    };
     assert_eq!(fact("cluster_primaries").as_deref(), Some("3"));
     assert_eq!(fact("cluster_slots_uncovered").as_deref(), Some("0"));
 }

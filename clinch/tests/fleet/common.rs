@@ -35,7 +35,8 @@ pub(crate) async fn conforms(harness: &dyn Harness) {
     });
     let answers: Vec<_> = futures_util::stream::iter(checks).buffer_unordered(AT_A_TIME).collect().await;
     assert_eq!(answers.len(), PROMISES.len());
-    let broken: Vec<_> = answers.iter().filter_map(|(name, answer)| Some((name, answer.as_ref().err()?))).collect();
+    let broken: Vec<_> =
+        answers.iter().filter_map(|(name, answer)| Some((name, answer.as_ref().err()?))).collect();
     assert!(broken.is_empty(), "{} of {} promises are broken: {broken:#?}", broken.len(), PROMISES.len());
 }
 
@@ -76,7 +77,6 @@ pub(crate) fn granted(answer: Result<Verdict, StoreError>) -> Grant {
     }
 }
 
-#[allow(dead_code, reason = "not every half of the tests needs it")]
 pub(crate) fn denied(answer: Result<Verdict, StoreError>) -> Denial {
     match answer.unwrap() {
         Verdict::Denied(denial) => denial,
@@ -94,6 +94,18 @@ pub(crate) async fn acquire(store: &dyn Store, attempt: &Attempt) -> Verdict {
     loop {
         match store.acquire(attempt).await {
             Ok(verdict) => return verdict,
+            Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error}"),
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The same for giving back.
+pub(crate) async fn release(store: &dyn Store, lease: &Attempt) -> bool {
+    let deadline = Instant::now() + LONG;
+    loop {
+        match store.release(lease).await {
+            Ok(release) => return release.held,
             Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error}"),
         }
         sleep(Duration::from_millis(20)).await;

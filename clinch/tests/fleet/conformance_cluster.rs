@@ -11,12 +11,12 @@ use clinch_testkit::deployment::RedisCluster;
 
 use super::common::{conforms, options};
 
-struct OnCluster(RedisCluster);
+struct OnCluster(RedisCluster, String);
 
 impl Harness for OnCluster {
     fn connect(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(async {
-            Ok(Arc::new(RedisClusterStore::connect(&self.0.url(), &options()).await?) as Arc<dyn Store>)
+            Ok(Arc::new(RedisClusterStore::connect(&self.1, &options()).await?) as Arc<dyn Store>)
         })
     }
 
@@ -44,5 +44,35 @@ impl Harness for OnCluster {
 /// Proves: O6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_whole_suite_runs_on_a_cluster() {
-    conforms(&OnCluster(RedisCluster::start())).await;
+    let cluster = RedisCluster::start();
+    let url = cluster.url();
+    conforms(&OnCluster(cluster, url)).await;
+}
+
+/// `deploy/redis/clinch-cluster.acl` is enough for all of it, and a diagnosis finds nothing missing.
+///
+/// Proves: O6
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_for_a_cluster_are_enough() {
+    let cluster = RedisCluster::start();
+    let rules =
+        include_str!("../../../deploy/redis/clinch-cluster.acl").replace(" off resetpass ", " on >secret ");
+    let rules: Vec<_> = rules.split_whitespace().skip(1).collect();
+    let sharded = cluster.nodes()[0].version().has_redis(7, 0);
+    let known = |rule: &&str| sharded || !matches!(*rule, "+spublish" | "+ssubscribe" | "+sunsubscribe");
+    let rules: Vec<_> = rules.into_iter().filter(known).collect();
+    for node in cluster.nodes() {
+        let reply = node.command(&[["ACL", "SETUSER"].as_slice(), &rules].concat());
+        assert!(!reply.is_error(), "{reply:?}");
+    }
+    let url = cluster.url().replace("://", "://clinch:secret@");
+    let harness = OnCluster(cluster, url);
+    conforms(&harness).await;
+    let diagnosis = harness.connect().await.unwrap().diagnose().await.unwrap();
+    let errors: Vec<_> = diagnosis
+        .findings
+        .iter()
+        .filter(|finding| finding.severity == clinch::store::Severity::Error)
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}");
 }

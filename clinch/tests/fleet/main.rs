@@ -15,5 +15,6 @@ mod common;
 
 mod conformance_cluster;
 mod conformance_sentinel;
+mod replicas;
 mod requests;
 mod sentinel;

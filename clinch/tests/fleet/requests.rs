@@ -107,6 +107,7 @@ async fn a_failover_amid_ten_thousand_requests_hangs_nobody() {
     manager.shutdown(LONG).await;
     drop(manager);
     eventually("no key is left behind", || primary.keys("clinch:lock:*").is_empty()).await;
-    eventually("no subscription is left behind", || subscribers(primary, "NUMSUB", "clinch:revoked") == 0).await;
+    eventually("no subscription is left behind", || subscribers(primary, "NUMSUB", "clinch:revoked") == 0)
+        .await;
     eventually("no connection is left behind", || connections(primary) == 0).await;
 }

@@ -44,8 +44,10 @@ async fn a_failover_is_followed_and_waiters_wake_again() {
     let now = aside(&deployment, SentinelDeployment::fail_over).await;
     let primary = &deployment.servers()[now];
     assert_eq!(primary.get("clinch:lock:k").as_deref(), Some(token.as_str()), "it was copied in time");
-    eventually("the waiter listens to the new primary", || subscribers(primary, "NUMSUB", channel) == 1).await;
-    eventually("both hear of force-releases there", || subscribers(primary, "NUMSUB", "clinch:revoked") == 2).await;
+    eventually("the waiter listens to the new primary", || subscribers(primary, "NUMSUB", channel) == 1)
+        .await;
+    eventually("both hear of force-releases there", || subscribers(primary, "NUMSUB", "clinch:revoked") == 2)
+        .await;
     assert!(guard.is_valid());
     let released = timeout(LONG, guard.release()).await.unwrap();
     assert!(released.unwrap(), "still this token's, on the new primary");
@@ -56,7 +58,10 @@ async fn a_failover_is_followed_and_waiters_wake_again() {
     assert!(waiter.force_release(&seen).await.unwrap());
     assert_eq!(timeout(LONG, revoked.lost()).await.unwrap(), Loss::Revoked);
     drop((woken, revoked, waiter, holder));
-    eventually("no connection is left behind", || deployment.servers().iter().all(|one| connections(one) == 0)).await;
+    eventually("no connection is left behind", || {
+        deployment.servers().iter().all(|one| connections(one) == 0)
+    })
+    .await;
 }
 
 /// The primary dies; the lease is renewed at the next one, with the same token.
@@ -68,12 +73,14 @@ async fn a_primary_that_dies_or_falls_silent_is_looked_for_again() {
     let manager = LockManager::builder().call_timeout(Duration::from_millis(500));
     let manager = manager.connect(&deployment.url()).await.unwrap();
     let ttl = Duration::from_secs(20);
-    let guard = manager.lock("k", LockOptions::new(ttl).renew_every(Duration::from_millis(200))).await.unwrap();
+    let guard =
+        manager.lock("k", LockOptions::new(ttl).renew_every(Duration::from_millis(200))).await.unwrap();
     for how in ["stopped", "killed"] {
         let before = aside(&deployment, SentinelDeployment::primary).await;
         let copies = |server: &&clinch_testkit::server::RedisServer| server.exists("clinch:lock:k");
         let all = deployment.servers();
-        eventually("it is copied", || all.iter().filter(|one| one.is_running()).filter(copies).count() == 3).await;
+        eventually("it is copied", || all.iter().filter(|one| one.is_running()).filter(copies).count() == 3)
+            .await;
         let now = aside(&deployment, move |deployment| {
             match how {
                 "stopped" => deployment.servers()[before].stop(),
@@ -136,7 +143,10 @@ async fn a_split_brain_lets_two_hold_until_the_next_renewal() {
     let (first, second) = (lock("k"), lock("k"));
     granted(left_behind.acquire(&first).await);
     granted(newcomer.acquire(&second).await);
-    assert!(matches!(left_behind.renew(&first).await.unwrap(), Renewal::Extended { .. }), "both hold, and both renew");
+    assert!(
+        matches!(left_behind.renew(&first).await.unwrap(), Renewal::Extended { .. }),
+        "both hold, and both renew"
+    );
     assert!(matches!(newcomer.renew(&second).await.unwrap(), Renewal::Extended { .. }));
 
     deployment.copy_again(before);
@@ -151,7 +161,10 @@ async fn a_split_brain_lets_two_hold_until_the_next_renewal() {
         renewal = left_behind.renew(&first).await;
     }
     assert!(matches!(renewal.unwrap(), Renewal::Lost), "seen at the next renewal");
-    assert!(newcomer.release(&second).await.unwrap().held, "the one that the majority knows was never touched");
+    assert!(
+        newcomer.release(&second).await.unwrap().held,
+        "the one that the majority knows was never touched"
+    );
 }
 
 /// Sentinels and data have credentials of their own, and Sentinels that the address does not name are learnt.
@@ -159,13 +172,16 @@ async fn a_split_brain_lets_two_hold_until_the_next_renewal() {
 /// Proves: O6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_have_their_own_password_and_are_learnt() {
-    let deployment = tokio::task::spawn_blocking(|| SentinelDeployment::start_with(Some("data:1"), Some("watch/2")));
+    let deployment =
+        tokio::task::spawn_blocking(|| SentinelDeployment::start_with(Some("data:1"), Some("watch/2")));
     let deployment = Arc::new(deployment.await.unwrap());
     let known = [deployment.sentinels()[0].addr().to_string()];
     let url = deployment.url_by(&known);
     let manager = LockManager::connect(&url).await.unwrap();
     let diagnosis = manager.diagnose(LONG).await;
-    let fact = |name: &str| diagnosis.facts.iter().find(|fact| fact.name == name).and_then(|fact| fact.value.clone());
+    let fact = |name: &str| {
+        diagnosis.facts.iter().find(|fact| fact.name == name).and_then(|fact| fact.value.clone())
+    };
     assert_eq!(fact("sentinels").as_deref(), Some("3"));
     assert_eq!(fact("sentinel_quorum").as_deref(), Some("2"));
     assert_eq!(fact("replicas").as_deref(), Some("2"));

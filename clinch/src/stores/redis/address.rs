@@ -153,7 +153,9 @@ impl<'a> Query<'a> {
         let within = match self.get("replicas_timeout") {
             None => REPLICAS_TIMEOUT,
             Some(text) => time(text).ok_or_else(|| {
-                config(format!("`replicas_timeout={text}` is not accepted; accepted is a time as `100ms` or `1s`"))
+                config(format!(
+                    "`replicas_timeout={text}` is not accepted; accepted is a time as `100ms` or `1s`"
+                ))
             })?,
         };
         let Some(text) = self.get("replicas") else {
@@ -215,7 +217,8 @@ pub(super) fn parse(url: &str, options: &StoreOptions) -> Result<Address, StoreE
             let query = Query::parse(query, &accepted)?;
             let own = query.0.iter().filter(|(name, _)| of_unix.contains(name));
             let own: Vec<_> = own.map(|(name, value)| format!("{name}={value}")).collect();
-            let url = if own.is_empty() { address.to_owned() } else { format!("{address}?{}", own.join("&")) };
+            let url =
+                if own.is_empty() { address.to_owned() } else { format!("{address}?{}", own.join("&")) };
             let servers = Servers::One(Opener::new(&url, options)?.here()?);
             Ok(Address { servers, replicas: query.replicas()? })
         }
@@ -281,10 +284,13 @@ fn sentinels(
     // As in a query everything may stand but `&`, signs that end a password elsewhere are escaped.
     let escaped = |name: &str| {
         let signs = [(":", "%3A"), ("/", "%2F"), ("@", "%40"), ("?", "%3F")];
-        signs.iter().fold(query.get(name).unwrap_or_default().to_owned(), |text, (sign, code)| text.replace(sign, code))
+        signs.iter().fold(query.get(name).unwrap_or_default().to_owned(), |text, (sign, code)| {
+            text.replace(sign, code)
+        })
     };
     let (user, password) = (escaped("sentinel_user"), escaped("sentinel_password"));
-    let own = if user.is_empty() && password.is_empty() { String::new() } else { format!("{user}:{password}@") };
+    let own =
+        if user.is_empty() && password.is_empty() { String::new() } else { format!("{user}:{password}@") };
     let watch = Opener::new(&format!("{plain}://{own}{first}"), options)?;
     data.here()?;
     watch.here()?;
@@ -313,7 +319,8 @@ mod tests {
         let Servers::Cluster { seeds, .. } = of_cluster.servers else { panic!("not a Cluster") };
         assert_eq!(seeds.iter().map(shown_place).collect::<Vec<_>>(), ["h1:1", "[::1]:2", "h3:6379"]);
         assert_eq!(of_cluster.replicas, Some(Replicas { least: 1, within: Duration::from_millis(50) }));
-        let Servers::Watched(sentinels) = read("redis+sentinel://h1,h2:2/main/3?sentinel_password=a:b@c/d").servers
+        let Servers::Watched(sentinels) =
+            read("redis+sentinel://h1,h2:2/main/3?sentinel_password=a:b@c/d").servers
         else {
             panic!("not under Sentinels")
         };

@@ -156,7 +156,10 @@ pub(super) fn look_at_some(names: &Names, attempt: &Attempt, places: &[usize]) -
 #[derive(Debug)]
 pub(super) enum Part {
     /// They are held: their fences, and the places of those that were not held before.
-    Granted { fences: Vec<Option<Fence>>, new: Vec<usize> },
+    Granted {
+        fences: Vec<Option<Fence>>,
+        new: Vec<usize>,
+    },
     Denied(Denial),
 }
 
@@ -172,7 +175,8 @@ pub(super) fn part(attempt: &Attempt, places: &[usize], answer: Value) -> Result
         words => {
             let (within, kind, holder, left, again): (usize, String, Vec<u8>, i64, i64) =
                 redis::from_redis_value(words).map_err(nonsense)?;
-            let place = within.checked_sub(1).and_then(|within| places.get(within)).copied().unwrap_or_default();
+            let place =
+                within.checked_sub(1).and_then(|within| places.get(within)).copied().unwrap_or_default();
             match denied(attempt, place + 1, &kind, holder, left, again) {
                 Verdict::Denied(denial) => Ok(Part::Denied(denial)),
                 Verdict::Granted(_) => Ok(Part::Denied(Denial::default())),
@@ -391,7 +395,8 @@ fn granted(attempt: &Attempt, words: Vec<Value>) -> Result<Verdict, StoreError> 
     if attempt.claims().iter().all(|claim| claim.fence_floor().is_none()) {
         return Ok(Verdict::granted());
     }
-    let fences = words.into_iter().skip(1).take(attempt.claims().len()).map(fence).collect::<Result<_, _>>()?;
+    let fences =
+        words.into_iter().skip(1).take(attempt.claims().len()).map(fence).collect::<Result<_, _>>()?;
     Ok(Verdict::Granted(Grant { fences }))
 }
 

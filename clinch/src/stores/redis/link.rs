@@ -25,6 +25,8 @@ use crate::stores::in_flight::{InFlight, Purpose};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How many connections for one caller at a time are kept.
+const KEPT: usize = 16;
 
 /// A connection, and whether it is still good.
 pub(super) struct Connection {
@@ -89,6 +91,8 @@ struct State {
     /// No try before this.
     retry_at: Option<Instant>,
     closed: bool,
+    /// Connections for one caller at a time that nobody uses now.
+    idle: Vec<Arc<Connection>>,
 }
 
 impl State {
@@ -99,6 +103,8 @@ impl State {
             Ok(connection) => {
                 (self.failures, self.retry_at) = (0, None);
                 self.current = Some(connection.clone()).filter(|_| !self.closed);
+                // They may lead elsewhere.
+                self.idle.clear();
             }
             Err(_) => {
                 self.failures = self.failures.saturating_add(1);
@@ -141,7 +147,8 @@ impl Target {
         };
         let made = match timeout(limit, making).await {
             Ok(Ok((_, role))) if is_replica(role.as_ref().ok()) => {
-                let message = format!("{}, which the Sentinels of {shown} name, is no primary (yet)", found.at);
+                let message =
+                    format!("{}, which the Sentinels of {shown} name, is no primary (yet)", found.at);
                 Err(StoreError::not_applied(ErrorKind::ReadOnly, message))
             }
             Ok(Ok((redis, _))) => Ok(redis),
@@ -217,6 +224,32 @@ impl Link {
         state.closed = true;
         state.current = None;
         state.connecting = None;
+        state.idle.clear();
+    }
+
+    /// A connection for one caller alone, made if none is kept.
+    async fn own_connection(&self) -> Result<Arc<Connection>, StoreError> {
+        let kept = {
+            let mut state = self.state();
+            if state.closed {
+                return Err(StoreError::not_applied(ErrorKind::Closed, "the store was closed"));
+            }
+            state.idle.pop()
+        };
+        match kept {
+            Some(connection) => Ok(connection),
+            None => self.connect(None, false).await,
+        }
+    }
+
+    /// It was answered, and is free for the next caller.
+    fn keep(&self, connection: Arc<Connection>) {
+        let mut state = self.state();
+        let at = state.current.as_ref().map(|current| current.at().clone());
+        let same = at.is_none_or(|at| at == *connection.at());
+        if same && !state.closed && !connection.is_broken() && state.idle.len() < KEPT {
+            state.idle.push(connection);
+        }
     }
 
     /// The connection, made if there is none. All who need it wait for the same one.
@@ -231,7 +264,7 @@ impl Link {
                 _ => state.current = None,
             }
             let retry_at = state.retry_at;
-            state.connecting.get_or_insert_with(|| self.connect(retry_at).shared()).clone()
+            state.connecting.get_or_insert_with(|| self.connect(retry_at, true).shared()).clone()
         };
         let result = connecting.clone().await;
         // Usually the task has put it away; not if its runtime ended.
@@ -243,10 +276,11 @@ impl Link {
     }
 
     /// Makes a connection, not before `retry_at`, in a task of its own: it goes on when those who wait for it give up,
-    /// and fails cleanly when its runtime ends.
+    /// and fails cleanly when its runtime ends. `for_all`: it is the one that all share.
     fn connect(
         &self,
         retry_at: Option<Instant>,
+        for_all: bool,
     ) -> Pin<Box<dyn Future<Output = Result<Arc<Connection>, StoreError>> + Send>> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -265,6 +299,9 @@ impl Link {
                     Err(StoreError::not_applied(ErrorKind::Unavailable, message))
                 }
             };
+            if !for_all {
+                return made;
+            }
             locked(&state).made(&made);
             if let Ok(connection) = &made {
                 moved.send_if_modified(|at| {
@@ -351,7 +388,11 @@ impl Link {
     }
 
     /// The same, which must not wait behind what is new.
-    pub(super) async fn upkeep<T: FromRedisValue>(&self, command: &Cmd, by: Instant) -> Result<T, StoreError> {
+    pub(super) async fn upkeep<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+        by: Instant,
+    ) -> Result<T, StoreError> {
         self.exchange(Purpose::Upkeep, Request::Command(command), None, Some(by), |_| {}).await
     }
 
@@ -369,9 +410,14 @@ impl Link {
             return Err(self.in_flight.overloaded(limit));
         };
         let deadline = by.unwrap_or_else(|| Instant::now() + limit);
+        let alone = over.is_none() && request.needs_own_connection();
         let connection = match over {
             Some(connection) => connection,
-            None => timeout_at(deadline, self.connection()).await.unwrap_or_else(|_| {
+            None => timeout_at(deadline, async {
+                if alone { self.own_connection().await } else { self.connection().await }
+            })
+            .await
+            .unwrap_or_else(|_| {
                 let message = format!("no connection to Redis at {} within {limit:?}", self.shown);
                 Err(StoreError::not_applied(ErrorKind::Unavailable, message))
             })?,
@@ -383,6 +429,9 @@ impl Link {
         match answer {
             Ok(Ok(value)) => {
                 connection.answered();
+                if alone {
+                    self.keep(connection);
+                }
                 T::from_redis_value(value).map_err(nonsense)
             }
             Ok(Err(error)) if is_refusal(&error) => {
@@ -417,6 +466,8 @@ impl Link {
         if state.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
             state.current = None;
         }
+        // They are not better than this one.
+        state.idle.clear();
     }
 }
 
@@ -431,8 +482,24 @@ enum Request<'a> {
 }
 
 impl Request<'_> {
+    /// Whether it would keep others waiting.
+    fn needs_own_connection(&self) -> bool {
+        matches!(self, Self::Script(call) | Self::Asking(call) if call.confirmation().is_some())
+    }
+
     async fn send(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
         match self {
+            Self::Script(call) | Self::Asking(call) if call.confirmation().is_some() => {
+                let asking = matches!(self, Self::Asking(_)).then(|| redis::cmd("ASKING"));
+                let together = |script| asking.clone().into_iter().chain([script]).chain(call.confirmation());
+                let mut answers = pipelined(&mut redis, together(call.by_hash())).await?;
+                if answers.iter().any(lacks_script) {
+                    answers = pipelined(&mut redis, together(call.by_source())).await?;
+                }
+                let mut last = || answers.pop().unwrap_or(Value::Nil).extract_error();
+                let (confirmed, answer) = (last(), last()?);
+                Ok(Value::Array(vec![answer, confirmed?]))
+            }
             Self::Command(command) => redis.req_packed_command(command).await?.extract_error(),
             Self::Script(call) => {
                 match redis.req_packed_command(&call.by_hash()).await.and_then(Value::extract_error) {

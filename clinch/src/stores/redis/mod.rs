@@ -13,6 +13,7 @@
 mod address;
 mod claims;
 mod cluster;
+mod confirm;
 mod diagnose;
 mod error;
 mod keys;
@@ -31,11 +32,12 @@ use futures_util::future::{join, join_all};
 use redis::Value;
 use tokio::time::Instant;
 
-use self::address::Servers;
-pub use self::cluster::RedisClusterStore;
+use self::address::{Replicas, Servers};
 use self::claims::Released;
+pub use self::cluster::RedisClusterStore;
 use self::keys::Names;
 use self::link::{Connection, Link, Target, is_replica};
+use self::rights::Of;
 use self::scripts::Call;
 use self::wake::{Source, Wake};
 use super::in_flight::Purpose;
@@ -59,6 +61,8 @@ pub struct RedisStore {
     link: Arc<Link>,
     wake: Arc<Wake>,
     names: Names,
+    /// Who must confirm grants.
+    replicas: Option<Replicas>,
 }
 
 impl fmt::Debug for RedisStore {
@@ -97,6 +101,7 @@ impl RedisStore {
     pub async fn connect(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
         options.check().map_err(|error| StoreError::not_applied(ErrorKind::Config, error.to_string()))?;
         let address = address::parse(url, options)?;
+        confirm::check(address.replicas, options)?;
         let target = match address.servers {
             Servers::One(client) => Target::Fixed(client, Arc::from("")),
             Servers::Watched(sentinels) => Target::Watched(Arc::new(sentinels)),
@@ -112,7 +117,7 @@ impl RedisStore {
         primary?;
         let names = Names::new(&options.prefix);
         let wake = Arc::new(Wake::new(Source::One(link.clone()), names.clone()));
-        Ok(Self { link, wake, names })
+        Ok(Self { link, wake, names, replicas: address.replicas })
     }
 }
 
@@ -159,7 +164,7 @@ impl Store for RedisStore {
             if let Some(error) = claims::unsupported(attempt) {
                 return Err(error);
             }
-            let call = claims::acquire(&self.names, attempt);
+            let call = claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
             let mut over = None;
             let answer = self.link.run(Purpose::Other, &call, None, |connection| {
                 over = Some(going_out(attempt, connection));
@@ -168,11 +173,25 @@ impl Store for RedisStore {
             if let Some(connection) = over {
                 came_back(attempt, &connection, answer.as_ref().err());
             }
-            claims::verdict(attempt, answer?)
+            let (answer, too_few) = confirm::read(answer?, self.replicas)?;
+            let verdict = claims::verdict(attempt, answer)?;
+            match too_few {
+                Some(too_few) if matches!(verdict, Verdict::Granted(_)) => {
+                    match self.end(attempt, &claims::release(&self.names, attempt)).await {
+                        Ok(_) => Err(too_few),
+                        Err(error) => Err(confirm::not_given_back(&too_few, &error)),
+                    }
+                }
+                _ => Ok(verdict),
+            }
         })
     }
 
     fn acquire_each<'a>(&'a self, attempts: &'a [Arc<Attempt>]) -> StoreAnswers<'a, Verdict> {
+        if self.replicas.is_some() {
+            // Each needs a connection of its own.
+            return Box::pin(join_all(attempts.iter().map(|attempt| self.acquire(attempt))));
+        }
         Box::pin(async move {
             let refused: Vec<_> = attempts.iter().map(|attempt| claims::unsupported(attempt)).collect();
             let served: Vec<_> =
@@ -269,7 +288,7 @@ impl Store for RedisStore {
     }
 
     fn diagnose(&self) -> StoreFuture<'_, Diagnosis> {
-        Box::pin(diagnose::diagnose(&self.link, &self.names))
+        Box::pin(diagnose::diagnose(&self.link, &self.names, Of::One))
     }
 
     fn close(&self) {

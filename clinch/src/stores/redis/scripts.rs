@@ -4,6 +4,8 @@ use std::sync::{LazyLock, OnceLock};
 
 use redis::{Cmd, Script, ToSingleRedisArg};
 
+use super::address::Replicas;
+
 /// A script, with what it shares with others before it.
 macro_rules! script {
     ($($file:literal),+) => {
@@ -47,7 +49,7 @@ impl Lua {
 
     /// A call of this script.
     pub(super) fn call(&'static self) -> Call {
-        Call { script: self, keys: Vec::new(), args: Vec::new(), sharded: false }
+        Call { script: self, keys: Vec::new(), args: Vec::new(), sharded: false, replicas: None }
     }
 
     /// Wake-ups go over sharded channels. What every server must hear does not.
@@ -68,6 +70,7 @@ pub(super) struct Call {
     keys: Vec<String>,
     args: Vec<Vec<u8>>,
     sharded: bool,
+    replicas: Option<Replicas>,
 }
 
 impl Call {
@@ -91,6 +94,21 @@ impl Call {
     pub(super) const fn on_shards(mut self, sharded: bool) -> Self {
         self.sharded = sharded;
         self
+    }
+
+    /// By how many replicas it must be confirmed. Then it needs a connection of its own, and has two answers: the script's, and
+    /// how many did.
+    pub(super) const fn confirmed_by(mut self, replicas: Option<Replicas>) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// The command that waits for them, if it must be confirmed.
+    pub(super) fn confirmation(&self) -> Option<Cmd> {
+        let Replicas { least, within } = self.replicas?;
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(least).arg(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+        Some(wait)
     }
 
     pub(super) fn by_hash(&self) -> Cmd {

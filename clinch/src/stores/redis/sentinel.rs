@@ -140,7 +140,8 @@ impl Sentinels {
             .and_then(|others| redis::from_redis_value(others).ok())
             .unwrap_or_default();
         let other = |fields: HashMap<String, Value>| {
-            let field = |name: &str| fields.get(name).cloned().and_then(|value| redis::from_redis_value(value).ok());
+            let field =
+                |name: &str| fields.get(name).cloned().and_then(|value| redis::from_redis_value(value).ok());
             let port: Option<String> = field("port");
             Some((field("ip")?, port?.parse().ok()?))
         };
@@ -182,8 +183,15 @@ impl Sentinels {
                 let sentinels = others.saturating_add(1);
                 diagnosis.fact("sentinels", sentinels);
                 if sentinels < 3 {
-                    let problem = format!("{sentinels} Sentinels watch this primary: one that fails may leave no majority");
-                    diagnosis.finding("sentinels", Severity::Warning, problem, "run three, on three machines");
+                    let problem = format!(
+                        "{sentinels} Sentinels watch this primary: one that fails may leave no majority"
+                    );
+                    diagnosis.finding(
+                        "sentinels",
+                        Severity::Warning,
+                        problem,
+                        "run three, on three machines",
+                    );
                 }
             }
             None => diagnosis.hidden("sentinels", "not told"),
@@ -193,7 +201,12 @@ impl Sentinels {
         }
         if !can_fail_over {
             let problem = "the Sentinels could not fail over now: too few of them can be reached";
-            diagnosis.finding("sentinel_quorum", Severity::Warning, problem, "see `SENTINEL CKQUORUM` and their logs");
+            diagnosis.finding(
+                "sentinel_quorum",
+                Severity::Warning,
+                problem,
+                "see `SENTINEL CKQUORUM` and their logs",
+            );
         }
         Ok(())
     }

@@ -102,7 +102,9 @@ impl Wake {
     /// of them may be this connection, which stands for all its streams.
     pub(super) fn fired(&self, name: &str, receivers: usize) -> usize {
         match self.channels().get(name) {
-            Some(channel) if channel.confirmed.is_some() && receivers > 0 => receivers - 1 + channel.signals.len(),
+            Some(channel) if channel.confirmed.is_some() && receivers > 0 => {
+                receivers - 1 + channel.signals.len()
+            }
             _ => receivers,
         }
     }

@@ -39,7 +39,9 @@ pub(in crate::stores::redis) async fn attend(wake: &Arc<Wake>, cluster: &Arc<Clu
         let mut homeless = false;
         for name in wake.wanted() {
             match cluster.owner(slot(&name)) {
-                Some(node) if at.insert(node.at.clone()) => listening.push(Box::pin(listen_at(wake, cluster, node))),
+                Some(node) if at.insert(node.at.clone()) => {
+                    listening.push(Box::pin(listen_at(wake, cluster, node)))
+                }
                 Some(_) => {}
                 None => homeless = true,
             }
@@ -84,7 +86,9 @@ async fn listen_at(wake: &Arc<Wake>, cluster: &Arc<Cluster>, node: Arc<Node>) ->
                     failures = 0;
                 }
             }
-            Ok(Err(error)) => tracing::debug!(%error, at = %node.at, "no connection for wake-ups; waiters poll"),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, at = %node.at, "no connection for wake-ups; waiters poll")
+            }
             Err(_) => tracing::debug!(at = %node.at, "no connection for wake-ups in time; waiters poll"),
         }
         failures += 1;
@@ -152,7 +156,8 @@ async fn connect(
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_push_sender(push);
-    let client = cluster.opener.pushing().at(&node.place.0, node.place.1).map_err(|error| error.to_string())?;
+    let client =
+        cluster.opener.pushing().at(&node.place.0, node.place.1).map_err(|error| error.to_string())?;
     client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| error.to_string())
 }
 
@@ -182,8 +187,12 @@ async fn listen(
             if ear.is_deaf() || answers.iter().any(is_elsewhere) {
                 return false;
             }
-            let confirmed: Vec<_> =
-                add.iter().zip(&answers).filter(|(_, answer)| !is_refused(answer)).map(|(name, _)| name.clone()).collect();
+            let confirmed: Vec<_> = add
+                .iter()
+                .zip(&answers)
+                .filter(|(_, answer)| !is_refused(answer))
+                .map(|(name, _)| name.clone())
+                .collect();
             subscribed.extend(add);
             wake.confirm(&confirmed, &node.at);
         }
@@ -250,6 +259,56 @@ fn is_elsewhere(answer: &Value) -> bool {
 fn is_refused(answer: &Value) -> bool {
     let Value::ServerError(error) = answer else { return false };
     let code = error.code();
-    tracing::warn!(code, "Redis refuses to push wake-ups; waiters poll (see the rights of the user to channels)");
+    tracing::warn!(
+        code,
+        "Redis refuses to push wake-ups; waiters poll (see the rights of the user to channels)"
+    );
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use clinch_testkit::deployment::RedisCluster;
+
+    use super::*;
+    use crate::key::Key;
+    use crate::lease::{Attempt, Claim, ClaimKey, Token};
+    use crate::store::{Notice, Store, StoreError};
+    use crate::stores::StoreOptions;
+    use crate::stores::redis::RedisClusterStore;
+
+    /// Before 7.0 there are no sharded channels: what one server is told all others tell on.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn without_sharded_channels_plain_ones_do() -> Result<(), StoreError> {
+        let cluster = RedisCluster::start();
+        let mut options = StoreOptions::default();
+        options.call_timeout = Duration::from_secs(10);
+        let store = RedisClusterStore::connect(&cluster.url(), &options).await?.unsharded();
+        let mut revocations = store.revocations();
+        for name in ["a", "b", "c", "d", "e"] {
+            let key = Key::new(name).unwrap();
+            let lease = Attempt::one(
+                Token::from_text(format!("{name}-token")),
+                Claim::exclusive(key.clone(), HEARTBEAT),
+            );
+            store.acquire(&lease).await?;
+            let mut wakeups = store.wakeups(&ClaimKey::lock(key.clone()), None);
+            timeout(HEARTBEAT, wakeups.next()).await.unwrap();
+            let released = store.release(&lease).await?;
+            assert_eq!((released.held, released.woken), (true, None));
+            timeout(HEARTBEAT, wakeups.next()).await.unwrap();
+            store.acquire(&lease).await?;
+            assert!(store.revoke(&ClaimKey::lock(key), lease.token()).await?);
+            let told = async {
+                loop {
+                    if matches!(revocations.next().await, Notice::Revoked(told) if told.token == *lease.token())
+                    {
+                        break;
+                    }
+                }
+            };
+            timeout(HEARTBEAT, told).await.unwrap();
+        }
+        Ok(())
+    }
 }

@@ -16,6 +16,7 @@ use crate::lease::{Attempt, Claim, Holder};
 use crate::store::{Denial, Effect, ErrorKind, Grant, Renewal, StoreError, Verdict};
 use crate::stores::in_flight::Purpose;
 use crate::stores::redis::claims::{self, Part, Released};
+use crate::stores::redis::confirm;
 use crate::stores::redis::keys::Names;
 
 /// The places of claims in their attempt, by slot.
@@ -31,22 +32,37 @@ pub(super) fn groups<'a>(names: &Names, claims: impl Iterator<Item = &'a Claim>)
 
 impl RedisClusterStore {
     /// Grants all claims or none, in as many steps as there are slots.
-    pub(super) async fn acquire_several(&self, attempt: &Attempt, groups: &Groups) -> Result<Verdict, StoreError> {
+    pub(super) async fn acquire_several(
+        &self,
+        attempt: &Attempt,
+        groups: &Groups,
+    ) -> Result<Verdict, StoreError> {
         let mut fences = vec![None; attempt.claims().len()];
         let mut taken = Vec::new();
         for (number, (slot, places)) in groups.iter().enumerate() {
-            let call = claims::acquire_some(&self.names, attempt, places);
+            let call = claims::acquire_some(&self.names, attempt, places).confirmed_by(self.replicas);
             let answer = self.run(Purpose::Other, *slot, call, &mut Trip::acquiring(attempt)).await;
-            match answer.and_then(|answer| claims::part(attempt, places, answer)) {
-                Ok(Part::Granted { fences: given, new }) => {
+            let part = answer.and_then(|answer| {
+                let (answer, too_few) = confirm::read(answer, self.replicas)?;
+                Ok((claims::part(attempt, places, answer)?, too_few))
+            });
+            match part {
+                Ok((Part::Granted { .. }, Some(too_few))) => {
+                    taken.extend(places);
+                    self.roll_back(attempt, &taken).await?;
+                    return Err(too_few);
+                }
+                Ok((Part::Granted { fences: given, new }, None)) => {
                     places.iter().zip(given).for_each(|(place, fence)| fences[*place] = fence);
                     taken.extend(new);
                 }
-                Ok(Part::Denied(denial)) => {
+                Ok((Part::Denied(denial), _)) => {
                     let untried = groups.iter().skip(number + 1);
-                    let (denial, rolled_back) =
-                        futures_util::future::join(self.first_denial(attempt, untried, denial), self.roll_back(attempt, &taken))
-                            .await;
+                    let (denial, rolled_back) = futures_util::future::join(
+                        self.first_denial(attempt, untried, denial),
+                        self.roll_back(attempt, &taken),
+                    )
+                    .await;
                     return rolled_back.map(|()| Verdict::Denied(denial));
                 }
                 Err(error) if error.effect() == Effect::NotApplied => {
@@ -96,14 +112,19 @@ impl RedisClusterStore {
         match join_all(releases).await.into_iter().find_map(Result::err) {
             None => Ok(()),
             Some(error) => {
-                let message = format!("what was taken of several keys could not be given back: {}", error.message());
+                let message =
+                    format!("what was taken of several keys could not be given back: {}", error.message());
                 Err(StoreError::unknown(error.kind(), message))
             }
         }
     }
 
     /// Extends all claims, or none if one is lost: looks at all first.
-    pub(super) async fn renew_several(&self, lease: &Attempt, groups: &Groups) -> Result<Renewal, StoreError> {
+    pub(super) async fn renew_several(
+        &self,
+        lease: &Attempt,
+        groups: &Groups,
+    ) -> Result<Renewal, StoreError> {
         let looks = groups.iter().map(|(slot, places)| async move {
             let on: Vec<_> = claims::some(lease, places).map(|claim| claim.on().clone()).collect();
             let call = claims::inspect(&self.names, &on, true);
@@ -170,7 +191,9 @@ impl RedisClusterStore {
 /// The one answer in a list of answers.
 pub(super) fn first_of(answer: redis::Value) -> Result<redis::Value, StoreError> {
     match answer {
-        redis::Value::Array(answers) if answers.len() == 1 => Ok(answers.into_iter().next().unwrap_or(redis::Value::Nil)),
+        redis::Value::Array(answers) if answers.len() == 1 => {
+            Ok(answers.into_iter().next().unwrap_or(redis::Value::Nil))
+        }
         _ => Err(StoreError::unknown(ErrorKind::Protocol, "Redis did not answer for the lease")),
     }
 }

@@ -15,15 +15,17 @@ use super::topology::Node;
 use super::{Cluster, Connection, Trip, is_out_of_reach, redirect};
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
-    About, Capabilities, Cursor, Diagnosis, Effect, ErrorKind, Page, Release, Renewal, Revocations, Severity, Store,
-    StoreAnswers, StoreError, StoreFuture, Verdict, Wakeups,
+    About, Capabilities, Cursor, Diagnosis, Effect, ErrorKind, Page, Release, Renewal, Revocations, Severity,
+    Store, StoreAnswers, StoreError, StoreFuture, Verdict, Wakeups,
 };
 use crate::stores::in_flight::Purpose;
-use crate::stores::redis::address::{self, Servers};
+use crate::stores::redis::address::{self, Replicas, Servers};
 use crate::stores::redis::claims::{self, Released};
+use crate::stores::redis::confirm;
 use crate::stores::redis::error::nonsense;
 use crate::stores::redis::keys::Names;
 use crate::stores::redis::race::first_answer;
+use crate::stores::redis::rights::Of;
 use crate::stores::redis::scripts::Call;
 use crate::stores::redis::wake::{Source, Wake};
 use crate::stores::redis::{BATCH, PAGE, came_back, diagnose, going_out};
@@ -43,6 +45,8 @@ pub struct RedisClusterStore {
     wake: Arc<Wake>,
     /// Wake-ups go over sharded channels.
     sharded: bool,
+    /// Who must confirm grants.
+    pub(super) replicas: Option<Replicas>,
 }
 
 impl fmt::Debug for RedisClusterStore {
@@ -63,6 +67,7 @@ impl RedisClusterStore {
     pub async fn connect(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
         options.check().map_err(|error| StoreError::not_applied(ErrorKind::Config, error.to_string()))?;
         let address = address::parse(url, options)?;
+        confirm::check(address.replicas, options)?;
         let Servers::Cluster { seeds, opener } = address.servers else {
             return Err(StoreError::not_applied(ErrorKind::Config, "this is no address of a Cluster"));
         };
@@ -70,17 +75,25 @@ impl RedisClusterStore {
         cluster.refresh(Instant::now() + options.connect_timeout).await?;
         let nodes = cluster.primaries();
         let by = Instant::now() + options.connect_timeout;
-        let (node, hello) =
-            first_answer(nodes, by, |node| async move { diagnose::hello(&node.link).await }).await.map_err(|last| {
-                last.unwrap_or_else(|| cluster.no_map())
-            })?;
+        let (node, hello) = first_answer(nodes, by, |node| async move { diagnose::hello(&node.link).await })
+            .await
+            .map_err(|last| last.unwrap_or_else(|| cluster.no_map()))?;
         diagnose::warn_of_eviction(&node.link).await;
-        let major = hello.version.as_deref().and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        let major =
+            hello.version.as_deref().and_then(|version| version.split('.').next()?.parse::<u32>().ok());
         let sharded = major.is_some_and(|major| major >= 7);
         cluster.sharded.store(sharded, Ordering::Release);
         let names = Names::new(&options.prefix);
         let wake = Arc::new(Wake::new(Source::Cluster(cluster.clone()), names.clone()));
-        Ok(Self { cluster, names, wake, sharded })
+        Ok(Self { cluster, names, wake, sharded, replicas: address.replicas })
+    }
+
+    /// As on servers before 7.0.
+    #[cfg(test)]
+    pub(super) fn unsharded(mut self) -> Self {
+        self.sharded = false;
+        self.cluster.sharded.store(false, Ordering::Release);
+        self
     }
 
     /// Runs a script on the keys of one slot.
@@ -112,16 +125,28 @@ impl RedisClusterStore {
     async fn acquire_one(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
         match self.one_slot(attempt) {
             Some(slot) => {
-                let call = claims::acquire(&self.names, attempt);
+                let call = claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
                 let answer = self.run(Purpose::Other, slot, call, &mut Trip::acquiring(attempt)).await?;
-                claims::verdict(attempt, answer)
+                let (answer, too_few) = confirm::read(answer, self.replicas)?;
+                let verdict = claims::verdict(attempt, answer)?;
+                match too_few {
+                    Some(too_few) if matches!(verdict, Verdict::Granted(_)) => {
+                        match self.release(attempt).await {
+                            Ok(_) => Err(too_few),
+                            Err(error) => Err(confirm::not_given_back(&too_few, &error)),
+                        }
+                    }
+                    _ => Ok(verdict),
+                }
             }
             None => self.acquire_several(attempt, &self.groups(attempt)).await,
         }
     }
 
     async fn renew_one(&self, lease: &Attempt) -> Result<Renewal, StoreError> {
-        let Some(slot) = self.one_slot(lease) else { return self.renew_several(lease, &self.groups(lease)).await };
+        let Some(slot) = self.one_slot(lease) else {
+            return self.renew_several(lease, &self.groups(lease)).await;
+        };
         let mut trip = Trip::default();
         let answer = self.run(Purpose::Upkeep, slot, self.renewal(lease), &mut trip).await?;
         self.renewed(lease, answer, trip.sent_at)
@@ -132,7 +157,12 @@ impl RedisClusterStore {
         common.unwrap_or_else(|| claims::renew_each(&self.names, [lease].into_iter()))
     }
 
-    fn renewed(&self, lease: &Attempt, answer: Value, sent_at: Option<Instant>) -> Result<Renewal, StoreError> {
+    fn renewed(
+        &self,
+        lease: &Attempt,
+        answer: Value,
+        sent_at: Option<Instant>,
+    ) -> Result<Renewal, StoreError> {
         let extended = match claims::renew(&self.names, lease) {
             Some(_) => redis::from_redis_value(answer).map_err(nonsense)?,
             None => claims::extended(first_of(answer)?)?,
@@ -216,7 +246,8 @@ impl RedisClusterStore {
             if let (Some(attempt), Some(connection)) = (attempt, &over) {
                 came_back(attempt, connection, error);
             }
-            let elsewhere = |error: &StoreError| redirect(error, &node.place).is_some() || is_out_of_reach(error);
+            let elsewhere =
+                |error: &StoreError| redirect(error, &node.place).is_some() || is_out_of_reach(error);
             if error.is_some_and(elsewhere) { None } else { Some((answer, sent_at)) }
         };
         share.attempts.iter().zip(answers).map(sorted).collect()
@@ -244,7 +275,8 @@ impl RedisClusterStore {
     async fn end(&self, lease: &Attempt, call: Option<Call>) -> Result<Release, StoreError> {
         let route = lease.route();
         let unanswered = route.unanswered::<Connection>();
-        let usable = unanswered.iter().filter(|(connection, abandoned)| !abandoned && !connection.is_broken());
+        let usable =
+            unanswered.iter().filter(|(connection, abandoned)| !abandoned && !connection.is_broken());
         let over: Vec<_> = usable.map(|(connection, _)| connection.clone()).collect();
         let (released, answered) = match (call, self.one_slot(lease)) {
             (Some(call), Some(slot)) => {
@@ -255,7 +287,8 @@ impl RedisClusterStore {
             }
             _ => self.release_several(lease, &self.groups(lease), &over).await,
         };
-        let was_answered = |leg: &Arc<Connection>| answered.iter().any(|connection| Arc::ptr_eq(connection, leg));
+        let was_answered =
+            |leg: &Arc<Connection>| answered.iter().any(|connection| Arc::ptr_eq(connection, leg));
         match &released {
             Ok(_) => {
                 over.iter().filter(|leg| was_answered(leg)).for_each(|leg| route.answered_over(leg));
@@ -268,13 +301,15 @@ impl RedisClusterStore {
         }
         let conclusive = unanswered.iter().all(|(leg, _)| was_answered(leg));
         let Released { held, told } = released?;
-        let woken: usize = told.into_iter().map(|(channel, receivers)| self.wake.fired(&channel, receivers)).sum();
+        let woken: usize =
+            told.into_iter().map(|(channel, receivers)| self.wake.fired(&channel, receivers)).sum();
         // Where channels are not sharded, each server knows of its own subscribers only.
         Ok(Release { held, conclusive, woken: self.sharded.then_some(woken) })
     }
 
     async fn holders_of(&self, on: Vec<ClaimKey>, strict: bool) -> Result<Vec<Holder>, StoreError> {
-        let call = |on: &ClaimKey| (self.slot(on), claims::inspect(&self.names, std::slice::from_ref(on), strict));
+        let call =
+            |on: &ClaimKey| (self.slot(on), claims::inspect(&self.names, std::slice::from_ref(on), strict));
         let answers = self.run_each(Purpose::Other, on.iter().map(call).collect(), None).await;
         let mut holders = Vec::new();
         for (on, (answer, _)) in on.iter().zip(answers) {
@@ -331,6 +366,10 @@ impl Store for RedisClusterStore {
     }
 
     fn acquire_each<'a>(&'a self, attempts: &'a [Arc<Attempt>]) -> StoreAnswers<'a, Verdict> {
+        if self.replicas.is_some() {
+            // Each needs a connection of its own.
+            return Box::pin(join_all(attempts.iter().map(|attempt| self.acquire(attempt))));
+        }
         Box::pin(async move {
             let (mut together, mut places, mut calls) = (Vec::new(), Vec::new(), Vec::new());
             let mut apart = Vec::new();
@@ -352,7 +391,8 @@ impl Store for RedisClusterStore {
             let verdict = |((place, attempt), (answer, _)): ((usize, &Attempt), (Result<Value, _>, _))| {
                 (place, answer.and_then(|answer| claims::verdict(attempt, answer)))
             };
-            let mut all: Vec<_> = places.into_iter().zip(together).zip(answers).map(verdict).chain(apart).collect();
+            let mut all: Vec<_> =
+                places.into_iter().zip(together).zip(answers).map(verdict).chain(apart).collect();
             all.sort_unstable_by_key(|(place, _)| *place);
             all.into_iter().map(|(_, verdict)| verdict).collect()
         })
@@ -375,7 +415,8 @@ impl Store for RedisClusterStore {
                 }
             }
             let (answers, apart) =
-                futures_util::future::join(self.run_each(Purpose::Upkeep, calls, None), join_all(apart)).await;
+                futures_util::future::join(self.run_each(Purpose::Upkeep, calls, None), join_all(apart))
+                    .await;
             let renewal = |(place, (answer, sent_at)): (usize, (Result<Value, StoreError>, _))| {
                 (place, answer.and_then(|answer| self.renewed(&leases[place], answer, sent_at)))
             };
@@ -432,7 +473,8 @@ impl Store for RedisClusterStore {
             let mut scan = redis::cmd("SCAN");
             scan.arg(position).arg("MATCH").arg(self.names.pattern()).arg("COUNT").arg(PAGE);
             let (next, keys): (u64, Vec<Vec<u8>>) = node.link.command(&scan).await?;
-            let ours = keys.iter().filter_map(|key| self.names.parse(std::str::from_utf8(key).ok()?)).collect();
+            let ours =
+                keys.iter().filter_map(|key| self.names.parse(std::str::from_utf8(key).ok()?)).collect();
             let holders = self.holders_of(ours, false).await?;
             let next = match next {
                 0 if number + 1 < nodes.len() => Some((number + 1, 0)),
@@ -493,7 +535,8 @@ impl Store for RedisClusterStore {
             let uncovered = self.cluster.topology().uncovered();
             if answering < nodes.len() {
                 self.cluster.refresh_soon();
-                about.degraded = Some(format!("{answering} of {} primaries of the Cluster answer", nodes.len()));
+                about.degraded =
+                    Some(format!("{answering} of {} primaries of the Cluster answer", nodes.len()));
             } else if uncovered > 0 {
                 about.degraded = Some(format!("{uncovered} slots of the Cluster are served by nobody"));
             }
@@ -507,7 +550,8 @@ impl Store for RedisClusterStore {
             self.cluster.refresh(by).await?;
             let nodes = self.cluster.primaries();
             let Some(first) = nodes.first() else { return Err(self.cluster.no_map()) };
-            let mut diagnosis = diagnose::diagnose(&first.link, &self.names).await?;
+            let of = if self.sharded { Of::Shards } else { Of::Cluster };
+            let mut diagnosis = diagnose::diagnose(&first.link, &self.names, of).await?;
             let (replicas, alone, uncovered) = {
                 let topology = self.cluster.topology();
                 (topology.replicas(), topology.alone(), topology.uncovered())
@@ -516,15 +560,19 @@ impl Store for RedisClusterStore {
             diagnosis.fact("cluster_replicas", replicas);
             diagnosis.fact("cluster_slots_uncovered", uncovered);
             if uncovered > 0 {
-                let problem = format!("{uncovered} slots are served by nobody: the keys in them cannot be locked");
+                let problem =
+                    format!("{uncovered} slots are served by nobody: the keys in them cannot be locked");
                 diagnosis.finding("cluster", Severity::Error, problem, "see `redis-cli --cluster check`");
             }
             if alone > 0 {
-                let problem =
-                    format!("{alone} primaries have no replica: when one fails, the keys in its slots cannot be locked");
+                let problem = format!(
+                    "{alone} primaries have no replica: when one fails, the keys in its slots cannot be locked"
+                );
                 diagnosis.finding("cluster", Severity::Warning, problem, "give every primary a replica");
             }
-            for (node, answer) in nodes.iter().zip(join_all(nodes.iter().map(|node| diagnose::about(&node.link))).await) {
+            for (node, answer) in
+                nodes.iter().zip(join_all(nodes.iter().map(|node| diagnose::about(&node.link))).await)
+            {
                 if let Err(error) = answer {
                     let problem = format!("the primary at {} does not answer: {}", node.at, error.message());
                     diagnosis.finding("cluster", Severity::Error, problem, "see its log");

@@ -117,7 +117,8 @@ impl Topology {
         make: impl Fn(&Place) -> Result<Arc<Node>, StoreError>,
     ) -> Result<bool, StoreError> {
         let mut learnt = Self::default();
-        let mut places: Vec<(&Place, usize)> = ranges.iter().map(|range| (&range.primary, range.replicas)).collect();
+        let mut places: Vec<(&Place, usize)> =
+            ranges.iter().map(|range| (&range.primary, range.replicas)).collect();
         places.sort_unstable_by_key(|(place, _)| shown_place(place));
         places.dedup_by(|one, other| one.0 == other.0);
         for (place, replicas) in places {
@@ -144,9 +145,11 @@ pub(super) fn ranges(answer: Value, asked: &Place) -> Result<Vec<Range>, StoreEr
     let rows: Vec<Vec<Value>> = redis::from_redis_value(answer).map_err(nonsense)?;
     let range = |row: Vec<Value>| {
         let mut row = row.into_iter();
-        let mut number = || redis::from_redis_value::<u16>(row.next().unwrap_or(Value::Nil)).map_err(nonsense);
+        let mut number =
+            || redis::from_redis_value::<u16>(row.next().unwrap_or(Value::Nil)).map_err(nonsense);
         let (first, last) = (number()?, number()?);
-        let primary: Vec<Value> = redis::from_redis_value(row.next().unwrap_or(Value::Nil)).map_err(nonsense)?;
+        let primary: Vec<Value> =
+            redis::from_redis_value(row.next().unwrap_or(Value::Nil)).map_err(nonsense)?;
         let mut primary = primary.into_iter();
         let host: Option<String> =
             redis::from_redis_value(primary.next().unwrap_or(Value::Nil)).map_err(nonsense)?;
@@ -154,5 +157,8 @@ pub(super) fn ranges(answer: Value, asked: &Place) -> Result<Vec<Range>, StoreEr
         let host = host.filter(|host| !host.is_empty() && host != "?").unwrap_or_else(|| asked.0.clone());
         Ok(Range { first, last, primary: (host, port), replicas: row.len() })
     };
-    rows.into_iter().map(range).filter(|range| !matches!(range, Ok(range) if range.last >= SLOTS || range.first > range.last)).collect()
+    rows.into_iter()
+        .map(range)
+        .filter(|range| !matches!(range, Ok(range) if range.last >= SLOTS || range.first > range.last))
+        .collect()
 }
