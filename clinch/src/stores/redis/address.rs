@@ -1,5 +1,6 @@
 //! Addresses: what stands in a URL, checked before anything is connected to.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
@@ -31,11 +32,11 @@ pub(super) struct Address {
 
 pub(super) enum Servers {
     /// One server at a fixed place.
-    One(Client),
+    One(Arc<Client>),
     /// The primary that Sentinels name.
-    Watched(Sentinels),
+    Watched(Arc<Sentinels>),
     /// The nodes of a Cluster that are asked for the others.
-    Cluster { seeds: Vec<Place>, opener: Opener },
+    Cluster { seeds: Vec<Place>, opener: Box<Opener> },
 }
 
 /// How many replicas must confirm a grant, and how long that may take.
@@ -194,7 +195,7 @@ pub(super) fn parse(url: &str, options: &StoreOptions) -> Result<Address, StoreE
         Some((_, "sentinel")) => {
             let accepted = ["sentinel_user", "sentinel_password", "replicas", "replicas_timeout"];
             let query = Query::parse(query, &accepted)?;
-            let servers = Servers::Watched(sentinels(plain, rest, &query, options)?);
+            let servers = Servers::Watched(Arc::new(sentinels(plain, rest, &query, options)?));
             Ok(Address { servers, replicas: query.replicas()? })
         }
         Some((_, "cluster")) => {
@@ -206,7 +207,8 @@ pub(super) fn parse(url: &str, options: &StoreOptions) -> Result<Address, StoreE
             let seeds = places(hosts, PORT)?;
             let opener = Opener::new(&format!("{plain}://{credentials}{}", shown_place(&seeds[0])), options)?;
             opener.here()?;
-            Ok(Address { servers: Servers::Cluster { seeds, opener }, replicas: query.replicas()? })
+            let servers = Servers::Cluster { seeds, opener: Box::new(opener) };
+            Ok(Address { servers, replicas: query.replicas()? })
         }
         _ => {
             let of_unix = ["db", "user", "pass"];
@@ -219,7 +221,7 @@ pub(super) fn parse(url: &str, options: &StoreOptions) -> Result<Address, StoreE
             let own: Vec<_> = own.map(|(name, value)| format!("{name}={value}")).collect();
             let url =
                 if own.is_empty() { address.to_owned() } else { format!("{address}?{}", own.join("&")) };
-            let servers = Servers::One(Opener::new(&url, options)?.here()?);
+            let servers = Servers::One(Arc::new(Opener::new(&url, options)?.here()?));
             Ok(Address { servers, replicas: query.replicas()? })
         }
     }

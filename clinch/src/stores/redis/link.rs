@@ -10,13 +10,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use rand::RngExt;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::error::{broke, nonsense, not_connected, refused};
+use super::request::Request;
 use super::scripts::Call;
 use super::sentinel::Sentinels;
 use crate::store::{ErrorKind, StoreError};
@@ -32,7 +33,7 @@ const KEPT: usize = 16;
 pub(super) struct Connection {
     redis: MultiplexedConnection,
     /// The server that it leads to.
-    client: Client,
+    client: Arc<Client>,
     at: Arc<str>,
     broken: AtomicBool,
     since: Instant,
@@ -47,7 +48,7 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    pub(super) const fn client(&self) -> &Client {
+    pub(super) fn client(&self) -> &Client {
         &self.client
     }
 
@@ -60,7 +61,7 @@ impl Connection {
         self.broken.load(Ordering::Acquire)
     }
 
-    fn new(redis: MultiplexedConnection, client: Client, at: Arc<str>) -> Self {
+    fn new(redis: MultiplexedConnection, client: Arc<Client>, at: Arc<str>) -> Self {
         let (broken, last_answer) = (AtomicBool::new(false), AtomicU64::new(0));
         Self { redis, client, at, broken, since: Instant::now(), last_answer }
     }
@@ -118,7 +119,7 @@ impl State {
 #[derive(Debug, Clone)]
 pub(super) enum Target {
     /// One place. Where there are several, it has a name.
-    Fixed(Client, Arc<str>),
+    Fixed(Arc<Client>, Arc<str>),
     /// Wherever the primary is that these name.
     Watched(Arc<Sentinels>),
 }
@@ -159,7 +160,7 @@ impl Target {
             }
         };
         match made {
-            Ok(redis) => Ok(Connection::new(redis, found.primary.clone(), found.at.into())),
+            Ok(redis) => Ok(Connection::new(redis, Arc::new(found.primary), found.at.into())),
             Err(error) => {
                 sentinels.doubt(&found);
                 Err(error)
@@ -238,7 +239,11 @@ impl Link {
         };
         match kept {
             Some(connection) => Ok(connection),
-            None => self.connect(None, false).await,
+            None => {
+                // Whether there is a server is found out by one for all, with its pauses.
+                self.connection().await?;
+                self.connect(None, false).await
+            }
         }
     }
 
@@ -469,87 +474,6 @@ impl Link {
         // They are not better than this one.
         state.idle.clear();
     }
-}
-
-/// What is sent.
-enum Request<'a> {
-    Script(&'a Call),
-    /// All at once; each answer may be an error of its own.
-    Scripts(&'a [Call]),
-    /// After `ASKING`, which is good for the one command behind it.
-    Asking(&'a Call),
-    Command(&'a Cmd),
-}
-
-impl Request<'_> {
-    /// Whether it would keep others waiting.
-    fn needs_own_connection(&self) -> bool {
-        matches!(self, Self::Script(call) | Self::Asking(call) if call.confirmation().is_some())
-    }
-
-    async fn send(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
-        match self {
-            Self::Script(call) | Self::Asking(call) if call.confirmation().is_some() => {
-                let asking = matches!(self, Self::Asking(_)).then(|| redis::cmd("ASKING"));
-                let together = |script| asking.clone().into_iter().chain([script]).chain(call.confirmation());
-                let mut answers = pipelined(&mut redis, together(call.by_hash())).await?;
-                if answers.iter().any(lacks_script) {
-                    answers = pipelined(&mut redis, together(call.by_source())).await?;
-                }
-                let mut last = || answers.pop().unwrap_or(Value::Nil).extract_error();
-                let (confirmed, answer) = (last(), last()?);
-                Ok(Value::Array(vec![answer, confirmed?]))
-            }
-            Self::Command(command) => redis.req_packed_command(command).await?.extract_error(),
-            Self::Script(call) => {
-                match redis.req_packed_command(&call.by_hash()).await.and_then(Value::extract_error) {
-                    Err(error) if is_noscript(&error) => {
-                        redis.req_packed_command(&call.by_source()).await?.extract_error()
-                    }
-                    answer => answer,
-                }
-            }
-            Self::Asking(call) => {
-                let asking = |command| [redis::cmd("ASKING"), command].into_iter();
-                let mut answers = pipelined(&mut redis, asking(call.by_hash())).await?;
-                if answers.last().is_some_and(lacks_script) {
-                    answers = pipelined(&mut redis, asking(call.by_source())).await?;
-                }
-                answers.pop().unwrap_or(Value::Nil).extract_error()
-            }
-            Self::Scripts(calls) => {
-                let mut answers = pipelined(&mut redis, calls.iter().map(Call::by_hash)).await?;
-                let unknown: Vec<usize> = (0..answers.len()).filter(|i| lacks_script(&answers[*i])).collect();
-                if !unknown.is_empty() {
-                    let by_source = unknown.iter().filter_map(|i| calls.get(*i)).map(Call::by_source);
-                    let again = pipelined(&mut redis, by_source).await?;
-                    for (i, answer) in unknown.into_iter().zip(again) {
-                        answers[i] = answer;
-                    }
-                }
-                Ok(Value::Array(answers))
-            }
-        }
-    }
-}
-
-async fn pipelined(
-    redis: &mut MultiplexedConnection,
-    commands: impl Iterator<Item = Cmd>,
-) -> RedisResult<Vec<Value>> {
-    let mut pipeline = redis::pipe();
-    commands.for_each(|command| {
-        pipeline.add_command(command);
-    });
-    redis.req_packed_commands(&pipeline, 0, pipeline.len()).await
-}
-
-fn lacks_script(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.kind() == Some(redis::ServerErrorKind::NoScript))
-}
-
-fn is_noscript(error: &RedisError) -> bool {
-    error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript)
 }
 
 /// Whether the server answered, as opposed to the connection failing.

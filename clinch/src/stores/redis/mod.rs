@@ -19,6 +19,7 @@ mod error;
 mod keys;
 mod link;
 mod race;
+mod request;
 mod rights;
 mod scripts;
 mod sentinel;
@@ -104,7 +105,7 @@ impl RedisStore {
         confirm::check(address.replicas, options)?;
         let target = match address.servers {
             Servers::One(client) => Target::Fixed(client, Arc::from("")),
-            Servers::Watched(sentinels) => Target::Watched(Arc::new(sentinels)),
+            Servers::Watched(sentinels) => Target::Watched(sentinels),
             Servers::Cluster { .. } => {
                 let reason = "a Cluster is for `RedisClusterStore`";
                 return Err(StoreError::not_applied(ErrorKind::Config, reason));

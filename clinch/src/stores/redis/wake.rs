@@ -313,7 +313,7 @@ struct Followed {
 impl Followed {
     async fn server(&mut self, link: &Link) -> Result<Client, StoreError> {
         match link.target() {
-            Target::Fixed(client, _) => Ok(client.clone()),
+            Target::Fixed(client, _) => Ok(Client::clone(client)),
             Target::Watched(_) => {
                 // A real round trip: nobody else may have noticed that the connection is gone.
                 let _: redis::Value = link.command(&redis::cmd("PING")).await?;

@@ -40,7 +40,7 @@ pub(in crate::stores::redis) async fn attend(wake: &Arc<Wake>, cluster: &Arc<Clu
         for name in wake.wanted() {
             match cluster.owner(slot(&name)) {
                 Some(node) if at.insert(node.at.clone()) => {
-                    listening.push(Box::pin(listen_at(wake, cluster, node)))
+                    listening.push(Box::pin(listen_at(wake, cluster, node)));
                 }
                 Some(_) => {}
                 None => homeless = true,
@@ -87,7 +87,7 @@ async fn listen_at(wake: &Arc<Wake>, cluster: &Arc<Cluster>, node: Arc<Node>) ->
                 }
             }
             Ok(Err(error)) => {
-                tracing::debug!(%error, at = %node.at, "no connection for wake-ups; waiters poll")
+                tracing::debug!(%error, at = %node.at, "no connection for wake-ups; waiters poll");
             }
             Err(_) => tracing::debug!(at = %node.at, "no connection for wake-ups in time; waiters poll"),
         }
@@ -281,8 +281,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn without_sharded_channels_plain_ones_do() -> Result<(), StoreError> {
         let cluster = RedisCluster::start();
-        let mut options = StoreOptions::default();
-        options.call_timeout = Duration::from_secs(10);
+        let options = StoreOptions { call_timeout: Duration::from_secs(10), ..StoreOptions::default() };
         let store = RedisClusterStore::connect(&cluster.url(), &options).await?.unsharded();
         let mut revocations = store.revocations();
         for name in ["a", "b", "c", "d", "e"] {
@@ -301,7 +300,7 @@ mod tests {
             assert!(store.revoke(&ClaimKey::lock(key), lease.token()).await?);
             let told = async {
                 loop {
-                    if matches!(revocations.next().await, Notice::Revoked(told) if told.token == *lease.token())
+                    if matches!(revocations.next().await, Some(Notice::Revoked(told)) if told.token == *lease.token())
                     {
                         break;
                     }

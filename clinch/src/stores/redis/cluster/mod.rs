@@ -8,6 +8,7 @@
 //! - no connection: the map is asked for, and if the slot has another owner by now, the step goes there.
 
 mod listen;
+mod many;
 mod several;
 mod slots;
 mod store;
@@ -167,7 +168,7 @@ impl Cluster {
 
     fn make_node(&self, place: &Place) -> Result<Arc<Node>, StoreError> {
         let at: Arc<str> = shown_place(place).into();
-        let target = Target::Fixed(self.opener.at(&place.0, place.1)?, at.clone());
+        let target = Target::Fixed(Arc::new(self.opener.at(&place.0, place.1)?), at.clone());
         let link = Link::new(target, self.options.clone(), format!("{at} (of {})", self.shown));
         Ok(Arc::new(Node { place: place.clone(), at, link: Arc::new(link) }))
     }
