@@ -317,7 +317,7 @@ mod tests {
     fn every_kind_of_address_is_read() {
         let read = |url: &str| parse(url, &StoreOptions::default()).unwrap();
         assert!(matches!(read("redis://u:p@h:1/2").servers, Servers::One(_)));
-        let of_cluster = read("redis+cluster://u:p/@:x@h1:1,[::1]:2,h3?replicas=1&replicas_timeout=50ms");
+        let of_cluster = read("redis+cluster://u:p%2F@x@h1:1,[::1]:2,h3?replicas=1&replicas_timeout=50ms");
         let Servers::Cluster { seeds, .. } = of_cluster.servers else { panic!("not a Cluster") };
         assert_eq!(seeds.iter().map(shown_place).collect::<Vec<_>>(), ["h1:1", "[::1]:2", "h3:6379"]);
         assert_eq!(of_cluster.replicas, Some(Replicas { least: 1, within: Duration::from_millis(50) }));

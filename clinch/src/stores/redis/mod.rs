@@ -128,6 +128,22 @@ impl Drop for RedisStore {
     }
 }
 
+/// What scripts can do, wherever the servers are.
+fn capabilities() -> Capabilities {
+    Capabilities {
+        shared: true,
+        permits: true,
+        several: true,
+        fences: true,
+        fair: true,
+        batches: true,
+        records: true,
+        wakeups: true,
+        list: true,
+        ..Capabilities::default()
+    }
+}
+
 /// A replica takes no locks. A server that does not tell its role is taken as it is.
 async fn refuse_replica(link: &Link) -> Result<(), StoreError> {
     let role: Result<Vec<Value>, _> = link.command(&redis::cmd("ROLE")).await;
@@ -146,18 +162,7 @@ impl Store for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            shared: true,
-            permits: true,
-            several: true,
-            fences: true,
-            fair: true,
-            batches: true,
-            records: true,
-            wakeups: true,
-            list: true,
-            ..Capabilities::default()
-        }
+        capabilities()
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {

@@ -40,6 +40,8 @@ pub(super) use self::listen::attend;
 
 /// How often one step is sent on or sent again at most.
 const HOPS: u32 = 64;
+/// How often it is sent on without a pause: servers that have not heard of a move yet send each other's callers to and fro.
+const STRAIGHT: u32 = 4;
 
 /// The way to the servers of a Cluster.
 pub(super) struct Cluster {
@@ -52,6 +54,8 @@ pub(super) struct Cluster {
     changed: watch::Sender<u64>,
     /// Counts how often the map was learnt, changed or not.
     learnt: watch::Sender<u64>,
+    /// Who is asked for the map last: it failed, and may not know that it was replaced.
+    doubted: Mutex<Option<Arc<str>>>,
     /// One asks for the map at a time.
     asking: Semaphore,
     /// Somebody asks for the map in the background.
@@ -138,6 +142,7 @@ impl Cluster {
             topology: Mutex::default(),
             changed: watch::Sender::new(0),
             learnt: watch::Sender::new(0),
+            doubted: Mutex::default(),
             asking: Semaphore::new(1),
             refreshing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -219,7 +224,10 @@ impl Cluster {
             return Ok(());
         }
         self.check_open()?;
-        let mut places: Vec<Place> = self.primaries().iter().map(|node| node.place.clone()).collect();
+        let mut nodes = self.primaries();
+        let doubted = self.doubted().clone();
+        nodes.sort_by_key(|node| Some(&node.at) == doubted.as_ref());
+        let mut places: Vec<Place> = nodes.iter().map(|node| node.place.clone()).collect();
         let seeds = self.seeds.iter().filter(|seed| !places.contains(seed)).cloned().collect::<Vec<_>>();
         places.extend(seeds);
         let asked = first_answer(places, by, |place| async move {
@@ -242,6 +250,10 @@ impl Cluster {
         Ok(())
     }
 
+    fn doubted(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn no_map(&self) -> StoreError {
         let message = format!("no server of the Cluster at {} told who serves which slot", self.shown);
         StoreError::not_applied(ErrorKind::Unavailable, message)
@@ -256,19 +268,8 @@ impl Cluster {
         trip: &mut Trip<'_>,
     ) -> Result<Value, StoreError> {
         let by = Instant::now() + self.options.call_timeout;
-        self.run_by(purpose, slot, call, trip, by).await
-    }
-
-    async fn run_by(
-        self: &Arc<Self>,
-        purpose: Purpose,
-        slot: u16,
-        call: &Call,
-        trip: &mut Trip<'_>,
-        by: Instant,
-    ) -> Result<Value, StoreError> {
         let (mut hop, mut pauses) = (Hop::Owner, 0);
-        for _ in 0..HOPS {
+        for hops in 1..=HOPS {
             self.check_open()?;
             let (node, asking) = match &hop {
                 Hop::Owner => (self.owner_by(slot, by).await?, false),
@@ -279,36 +280,40 @@ impl Cluster {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            hop = match redirect(&error, &node.place) {
+            let redirect = redirect(&error, &node.place);
+            let later = matches!(redirect, Some(Redirect::Later | Redirect::Elsewhere));
+            if later || (redirect.is_some() && hops > STRAIGHT) {
+                pauses += 1;
+                let pause = pause_after(pauses);
+                if Instant::now() + pause >= by {
+                    return Err(if later { error } else { sent_on_and_on() });
+                }
+                sleep(pause).await;
+            }
+            hop = match redirect {
                 Some(Redirect::Moved(to)) => {
                     self.moved(slot, &to);
                     Hop::To(to)
                 }
                 Some(Redirect::Ask(to)) => Hop::Asking(to),
-                Some(later) => {
-                    pauses += 1;
-                    let pause = pause_after(pauses);
-                    if Instant::now() + pause >= by {
-                        return Err(error);
-                    }
-                    sleep(pause).await;
-                    if matches!(later, Redirect::Elsewhere) {
-                        // What became of that is seen by what becomes of the next step.
-                        let _ = self.refresh(by).await;
-                    }
+                Some(Redirect::Later) => Hop::Owner,
+                Some(Redirect::Elsewhere) => {
+                    *self.doubted() = Some(node.at.clone());
+                    // What became of that is seen by what becomes of the next step.
+                    let _ = self.refresh(by).await;
                     Hop::Owner
                 }
                 None if is_out_of_reach(&error) && self.has_moved(slot, &node, by).await => Hop::Owner,
                 None => {
-                    if !matches!(error.effect(), Effect::NotApplied) || is_out_of_reach(&error) {
+                    if error.effect() == Effect::Unknown || is_out_of_reach(&error) {
+                        *self.doubted() = Some(node.at.clone());
                         self.refresh_soon();
                     }
                     return Err(error);
                 }
             };
         }
-        let message = "the Cluster sent the step on and on";
-        Err(StoreError::not_applied(ErrorKind::Busy, message))
+        Err(sent_on_and_on())
     }
 
     /// One exchange with one server.
@@ -371,10 +376,16 @@ impl Cluster {
         if elsewhere() {
             return true;
         }
+        *self.doubted() = Some(from.at.clone());
         // Not longer than it takes others to answer: whoever tries wants to know.
         let by = by.min(Instant::now() + Duration::from_millis(500));
         self.refresh(by).await.is_ok() && elsewhere()
     }
+}
+
+fn sent_on_and_on() -> StoreError {
+    let message = "the servers of the Cluster sent the step on and on to each other";
+    StoreError::not_applied(ErrorKind::Busy, message)
 }
 
 /// Whether nothing was sent, because there is no connection.

@@ -27,7 +27,7 @@ use crate::stores::redis::race::first_answer;
 use crate::stores::redis::rights::Of;
 use crate::stores::redis::scripts::Call;
 use crate::stores::redis::wake::{Source, Wake};
-use crate::stores::redis::{PAGE, diagnose};
+use crate::stores::redis::{PAGE, capabilities, diagnose};
 use crate::stores::{StoreOptions, with_record, without_password};
 
 /// In a cursor the number of the server stands above its own position.
@@ -234,18 +234,7 @@ impl Store for RedisClusterStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            shared: true,
-            permits: true,
-            several: true,
-            fences: true,
-            fair: true,
-            batches: true,
-            records: true,
-            wakeups: true,
-            list: true,
-            ..Capabilities::default()
-        }
+        capabilities()
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
