@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::until;
-use crate::server::{RedisServer, Reply};
+use crate::server::{Builder, RedisServer, Reply};
 
 const SLOTS: usize = 16384;
 
@@ -29,9 +29,18 @@ impl RedisCluster {
     /// If it does not come up in time.
     #[must_use]
     pub fn start_with(primaries: usize, replicas: usize) -> Self {
+        Self::start_from(&RedisServer::builder(), primaries, replicas)
+    }
+
+    /// The same, of servers with these options.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up in time.
+    #[must_use]
+    pub fn start_from(like: &Builder, primaries: usize, replicas: usize) -> Self {
         let node = |_| {
-            let builder =
-                RedisServer::builder().arg("cluster-enabled", "yes").arg("cluster-node-timeout", "1500");
+            let builder = like.clone().arg("cluster-enabled", "yes").arg("cluster-node-timeout", "1500");
             builder.arg("repl-ping-replica-period", "1").start()
         };
         let nodes: Vec<_> = (0..primaries * (replicas + 1)).map(node).collect();
