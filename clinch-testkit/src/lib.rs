@@ -1,6 +1,7 @@
-//! What Clinch is tested with: real servers, a fault proxy, a browser, a simulated store, history checkers.
+//! What Clinch is tested with: real servers and deployments of several, a fault proxy, a browser, a simulated store, history checkers.
 
 pub mod browser;
+pub mod deployment;
 pub mod history;
 pub mod http;
 pub mod ledger;

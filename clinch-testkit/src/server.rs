@@ -72,6 +72,8 @@ pub struct RedisServer {
     port: u16,
     tls: Option<TlsEnd>,
     unix_socket: bool,
+    /// Whether it watches others instead of keeping data.
+    sentinel: bool,
     password: Option<String>,
     /// `None` after [`RedisServer::kill`] or [`RedisServer::shutdown_nosave`].
     process: Mutex<Option<Process>>,
@@ -257,8 +259,8 @@ impl RedisServer {
     /// If the server does not come back, for instance because another process took its port.
     pub fn restart(&self) {
         self.kill();
-        let started =
-            process::start(&self.config_file(), &self.log_file(), self.addr(), self.password.as_deref());
+        let (config, log, password) = (self.config_file(), self.log_file(), self.password.as_deref());
+        let started = process::start(&config, &log, self.addr(), password, self.sentinel);
         match started {
             Ok((process, control)) => {
                 *self.process() = Some(process);

@@ -29,6 +29,7 @@ pub struct Builder {
     tls: bool,
     appendonly: bool,
     movable_clock: bool,
+    sentinel: bool,
     /// Port and password of the primary.
     primary: Option<(u16, Option<String>)>,
     args: Vec<(String, String)>,
@@ -82,6 +83,12 @@ impl Builder {
         self
     }
 
+    /// Makes it a Sentinel, which watches others and keeps no data. What it watches is said by `sentinel …` lines.
+    pub(crate) fn sentinel(mut self) -> Self {
+        self.sentinel = true;
+        self
+    }
+
     /// A line of `redis.conf`. The value is written as it is, except that an empty one becomes `""`; it comes
     /// after the lines of this testkit, so it overrides them. A server refuses to start with an option it
     /// does not know.
@@ -118,7 +125,8 @@ impl Builder {
             std::fs::write(&config, self.config(folder.path(), port, tls_port))
                 .expect("cannot write redis.conf");
             let addr = (Ipv4Addr::LOCALHOST, port).into();
-            let (process, control) = match process::start(&config, &log, addr, self.password.as_deref()) {
+            let started = process::start(&config, &log, addr, self.password.as_deref(), self.sentinel);
+            let (process, control) = match started {
                 Ok(started) => started,
                 Err(StartError::PortTaken(_)) => continue,
                 Err(error @ StartError::Failed(_)) => panic!("{version}: {error}"),
@@ -128,6 +136,7 @@ impl Builder {
                 port,
                 tls: tls_port.zip(ca_pem).map(|(port, ca_pem)| TlsEnd { port, ca_pem }),
                 unix_socket: self.unix_socket,
+                sentinel: self.sentinel,
                 password: self.password,
                 process: Mutex::new(Some(process)),
                 control: Mutex::new(Some(control)),
@@ -147,14 +156,16 @@ impl Builder {
         lines.add("bind", "127.0.0.1");
         lines.add("port", port);
         lines.add("dir", quoted_path(folder));
-        lines.add("save", "\"\"");
-        lines.add("appendonly", if self.appendonly { "yes" } else { "no" });
-        // A full synchronisation would otherwise wait five seconds for more replicas to come.
-        lines.add("repl-diskless-sync-delay", 0);
-        if binary::version().has_redis(7, 0) {
-            // Earlier servers do not know these, and allow both.
-            lines.add("enable-debug-command", "yes");
-            lines.add("enable-protected-configs", "yes");
+        if !self.sentinel {
+            lines.add("save", "\"\"");
+            lines.add("appendonly", if self.appendonly { "yes" } else { "no" });
+            // A full synchronisation would otherwise wait five seconds for more replicas to come.
+            lines.add("repl-diskless-sync-delay", 0);
+            if binary::version().has_redis(7, 0) {
+                // Earlier servers do not know these, and allow both.
+                lines.add("enable-debug-command", "yes");
+                lines.add("enable-protected-configs", "yes");
+            }
         }
         if let Some(password) = &self.password {
             lines.add("requirepass", quoted(password));

@@ -87,13 +87,14 @@ pub(super) fn start(
     log: &Path,
     addr: SocketAddr,
     password: Option<&str>,
+    sentinel: bool,
 ) -> Result<(Process, Connection), StartError> {
     let failed = |error: io::Error| StartError::Failed(format!("cannot start the server: {error}"));
     let output = File::options().create(true).append(true).open(log).map_err(failed)?;
     let logged_before = output.metadata().map_err(failed)?.len();
 
     let mut command = guarded(&binary::program());
-    command.arg(config).stdin(Stdio::null());
+    command.arg(config).args(sentinel.then_some("--sentinel")).stdin(Stdio::null());
     if let Some(folder) = config.parent() {
         clock::load(&mut command, folder);
     }
@@ -194,7 +195,7 @@ mod tests {
         let (config, log) = (folder.path().join("conf"), folder.path().join("log"));
         std::fs::write(&config, format!("bind 127.0.0.1\nport {}\nsave \"\"\n", other.port())).unwrap();
 
-        let started = start(&config, &log, other.addr(), None);
+        let started = start(&config, &log, other.addr(), None, false);
 
         assert!(matches!(started, Err(StartError::PortTaken(_))), "{started:?}");
     }
@@ -205,7 +206,8 @@ mod tests {
         let (config, log) = (folder.path().join("conf"), folder.path().join("log"));
         std::fs::write(&config, "no-such-option yes\n").unwrap();
 
-        let Err(StartError::Failed(reason)) = start(&config, &log, ([127, 0, 0, 1], 1).into(), None) else {
+        let Err(StartError::Failed(reason)) = start(&config, &log, ([127, 0, 0, 1], 1).into(), None, false)
+        else {
             panic!("started with an unknown option");
         };
 

@@ -100,8 +100,10 @@ async fn attend(running: Running) {
             if batch.is_empty() {
                 break;
             }
-            let core = core.clone();
-            renewals.push(unpanicking(async move { core.renew(batch).await }));
+            for part in core.parts_of(batch) {
+                let core = core.clone();
+                renewals.push(unpanicking(async move { core.renew(part).await }));
+            }
         }
         while others.len() < CONCURRENCY
             && let Some(job) = next_job(core)

@@ -1,5 +1,6 @@
 //! Keeping leases alive, earliest deadline first, many in one call where the engine can.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -168,6 +169,18 @@ impl Renewed {
 }
 
 impl Core {
+    /// The leases by the part of the engine that serves them, each in their order.
+    pub(super) fn parts_of(&self, batch: Vec<Renewed>) -> Vec<Vec<Renewed>> {
+        if batch.len() < 2 {
+            return vec![batch];
+        }
+        let mut parts = BTreeMap::<usize, Vec<Renewed>>::new();
+        for renewed in batch {
+            parts.entry(self.store.part(renewed.held.attempt())).or_default().push(renewed);
+        }
+        parts.into_values().collect()
+    }
+
     /// Sends one call for these leases and queues what comes next for each.
     pub(super) async fn renew(self: &Arc<Self>, batch: Vec<Renewed>) {
         // Before the call and so before the send: the boot clock's count is a little on the careful side.

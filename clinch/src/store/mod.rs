@@ -101,6 +101,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Box::pin(join_all(leases.iter().map(|lease| self.renew(lease))))
     }
 
+    /// Which part of the engine serves this lease, by any number. Leases of different parts are renewed in calls of their own,
+    /// so that a part that is ill delays no other. An engine that is all one has one part.
+    fn part(&self, lease: &Attempt) -> usize {
+        let _ = lease;
+        0
+    }
+
     /// Gives back whatever this token holds of the lease's claims, wakes waiters, and withdraws the attempt if it was
     /// still waiting. Never touches what another token holds.
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release>;

@@ -79,8 +79,16 @@ const CHECKS: &[(&str, Check)] = &[
     ("redis", redis::check),
     #[cfg(feature = "redis")]
     ("redis+unix", redis::check),
+    #[cfg(feature = "redis")]
+    ("redis+sentinel", redis::check),
+    #[cfg(feature = "redis")]
+    ("redis+cluster", redis::check),
     #[cfg(feature = "redis-tls")]
     ("rediss", redis::check),
+    #[cfg(feature = "redis-tls")]
+    ("rediss+sentinel", redis::check),
+    #[cfg(feature = "redis-tls")]
+    ("rediss+cluster", redis::check),
     #[cfg(feature = "sqlite")]
     ("sqlite", sqlite::check),
 ];
@@ -94,8 +102,16 @@ const SCHEMES: &[(&str, Connect)] = &[
     ("redis", redis::connect),
     #[cfg(feature = "redis")]
     ("redis+unix", redis::connect),
+    #[cfg(feature = "redis")]
+    ("redis+sentinel", redis::connect),
+    #[cfg(feature = "redis")]
+    ("redis+cluster", redis::connect),
     #[cfg(feature = "redis-tls")]
     ("rediss", redis::connect),
+    #[cfg(feature = "redis-tls")]
+    ("rediss+sentinel", redis::connect),
+    #[cfg(feature = "redis-tls")]
+    ("rediss+cluster", redis::connect),
     #[cfg(feature = "sqlite")]
     ("sqlite", sqlite::connect),
 ];
@@ -106,8 +122,16 @@ const ABSENT: &[(&str, &str)] = &[
     ("redis", "redis"),
     #[cfg(not(feature = "redis"))]
     ("redis+unix", "redis"),
+    #[cfg(not(feature = "redis"))]
+    ("redis+sentinel", "redis"),
+    #[cfg(not(feature = "redis"))]
+    ("redis+cluster", "redis"),
     #[cfg(not(feature = "redis-tls"))]
     ("rediss", "redis-tls"),
+    #[cfg(not(feature = "redis-tls"))]
+    ("rediss+sentinel", "redis-tls"),
+    #[cfg(not(feature = "redis-tls"))]
+    ("rediss+cluster", "redis-tls"),
     #[cfg(not(feature = "sqlite"))]
     ("sqlite", "sqlite"),
 ];
@@ -144,7 +168,8 @@ pub(crate) fn check_url(url: &str, options: &StoreOptions) -> Result<(), Error> 
 #[cfg(feature = "config")]
 pub(crate) fn with_database(url: &str, database: u32) -> Option<(String, Option<u32>)> {
     match scheme(url) {
-        "redis" | "rediss" => {
+        name @ ("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel") => {
+            let (url, query) = url.split_at(query_of(url).unwrap_or(url.len()));
             let (scheme, rest) = url.split_once("://")?;
             // A password may have a slash in it.
             let host = rest.rfind('@').map_or(0, |at| at + 1);
@@ -152,7 +177,13 @@ pub(crate) fn with_database(url: &str, database: u32) -> Option<(String, Option<
                 Some(at) => rest.split_at(host + at),
                 None => (rest, ""),
             };
-            Some((format!("{scheme}://{address}/{database}"), path.trim_matches('/').parse().ok()))
+            // Under Sentinels the name of the primary stands before it.
+            let (name, path) = match path.trim_matches('/').split_once('/') {
+                _ if !name.ends_with("+sentinel") => (String::new(), path.trim_matches('/')),
+                Some((name, path)) => (format!("/{name}"), path),
+                None => (path.trim_end_matches('/').to_owned(), ""),
+            };
+            Some((format!("{scheme}://{address}{name}/{database}{query}"), path.parse().ok()))
         }
         "redis+unix" => {
             let (address, query) = url.split_once('?').unwrap_or((url, ""));
@@ -164,6 +195,17 @@ pub(crate) fn with_database(url: &str, database: u32) -> Option<(String, Option<
         }
         _ => None,
     }
+}
+
+/// Where the query of an address begins, if it has one that we know: a password may have a `?` in it.
+fn query_of(url: &str) -> Option<usize> {
+    const NAMES: [&str; 7] =
+        ["sentinel_user", "sentinel_password", "replicas", "replicas_timeout", "db", "user", "pass"];
+    let is_known = |(at, _): &(usize, &str)| {
+        let name = url[at + 1..].split('=').next().unwrap_or_default();
+        NAMES.contains(&name)
+    };
+    url.match_indices('?').find(is_known).map(|(at, _)| at)
 }
 
 fn scheme(url: &str) -> &str {
@@ -240,13 +282,17 @@ pub fn without_password(url: &str) -> String {
         // Not an address at all; it may be a password pasted by mistake.
         return url.split_once(':').map_or_else(|| "…".to_owned(), |(scheme, _)| format!("{scheme}:…"));
     };
+    // A query may hold credentials too (unix sockets, Sentinels).
+    let (rest, hidden) = match query_of(rest) {
+        Some(at) => (&rest[..at], "?…"),
+        None => (rest, ""),
+    };
     // The last `@` ends the credentials, whatever stands before it: a password may hold any sign, a host may not.
     let (credentials, host) =
         rest.rsplit_once('@').map_or((None, rest), |(credentials, host)| (Some(credentials), host));
-    // A query may hold credentials too (unix sockets).
     let (host, query) = match host.find(['?', '#']) {
         Some(at) => (&host[..at], "?…"),
-        None => (host, ""),
+        None => (host, hidden),
     };
     match credentials {
         Some(credentials) => {
@@ -262,8 +308,10 @@ pub fn without_password(url: &str) -> String {
 /// Whether what stands before a path is a host, with a number as its port if it has one.
 fn is_address(host: &str) -> bool {
     let authority = host.split('/').next().unwrap_or_default();
-    let port = authority.rsplit_once(']').map_or(authority, |(_, after)| after).split_once(':');
-    port.is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+    authority.split(',').all(|place| {
+        let port = place.rsplit_once(']').map_or(place, |(_, after)| after).split_once(':');
+        port.is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+    })
 }
 
 #[cfg(test)]
@@ -278,6 +326,11 @@ mod tests {
             ("redis://u:se@cr/et@h:1/0", "redis://u:***@h:1/0"),
             ("redis://secret@h", "redis://:***@h"),
             ("redis+unix:///run/r.sock?pass=secret", "redis+unix:///run/r.sock?…"),
+            ("redis+sentinel://h:1,h2:2/main/0", "redis+sentinel://h:1,h2:2/main/0"),
+            ("redis+sentinel://u:secret@h:1,h2/main", "redis+sentinel://u:***@h:1,h2/main"),
+            ("redis+sentinel://h:1/main?sentinel_password=secret@secret", "redis+sentinel://h:1/main?…"),
+            ("redis+cluster://:secret@h:1,[::1]:2?replicas=1", "redis+cluster://:***@h:1,[::1]:2?…"),
+            ("redis+cluster://u:secret,h:2", "redis+cluster://…"),
             ("redis://:secret?@h:1", "redis://:***@h:1"),
             ("redis://:secret#@h:1/0?x=secret", "redis://:***@h:1/0?…"),
             ("redis://u:secret/0", "redis://…"),
@@ -293,6 +346,27 @@ mod tests {
             assert_eq!(without_password(url), shown);
             assert!(!without_password(url).contains("secret"));
         }
+    }
+
+    #[cfg(feature = "config")]
+    #[test]
+    fn databases_are_put_where_an_address_has_them() {
+        for (url, with, within) in [
+            ("redis://h:1", "redis://h:1/3", None),
+            ("rediss://u:p/@h/2", "rediss://u:p/@h/3", Some(2)),
+            ("redis://h/2?replicas=1", "redis://h/3?replicas=1", Some(2)),
+            ("redis+unix:///s?pass=p", "redis+unix:///s?db=3&pass=p", None),
+            ("redis+sentinel://h:1,h:2/main", "redis+sentinel://h:1,h:2/main/3", None),
+            (
+                "redis+sentinel://u:p@h/main/4?sentinel_password=a@b/c",
+                "redis+sentinel://u:p@h/main/3?sentinel_password=a@b/c",
+                Some(4),
+            ),
+        ] {
+            assert_eq!(with_database(url, 3), Some((with.to_owned(), within)), "{url}");
+        }
+        assert_eq!(with_database("redis+cluster://h:1,h:2", 3), None);
+        assert_eq!(with_database("memory:", 3), None);
     }
 
     #[test]

@@ -177,6 +177,10 @@ impl Store for Measured {
         self.store.engine()
     }
 
+    fn part(&self, lease: &Attempt) -> usize {
+        self.store.part(lease)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }

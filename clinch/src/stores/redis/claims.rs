@@ -111,25 +111,112 @@ pub(super) fn acquire(names: &Names, attempt: &Attempt) -> Call {
                 None => call,
             }
         }
-        (_, claims) => {
-            let call = scripts::ACQUIRE_ALL.call().arg(token).arg(noted_for(patience).unwrap_or(0));
-            claims.iter().fold(call, |call, claim| {
-                let ttl = millis(claim.ttl());
-                let call = match (claim.mode(), floor(claim)) {
-                    (Mode::Exclusive, None) if claim.on().space == Space::Lock => {
-                        writer(call, names, claim.on())
-                    }
-                    (Mode::Exclusive, Some(_)) => fenced(call, names, claim.on()),
-                    _ => one(call, names, claim),
-                };
-                match (claim.mode(), floor(claim)) {
-                    (Mode::Permit { of }, _) => call.arg(ttl).arg(of.get()),
-                    (_, Some(floor)) => call.arg(ttl).arg(floor),
-                    _ => call.arg(ttl).arg(""),
-                }
-            })
+        (_, claims) => acquire_all(names, token, noted_for(patience).unwrap_or(0), claims.iter()),
+    }
+}
+
+fn acquire_all<'a>(
+    names: &Names,
+    token: &str,
+    noted_for: impl redis::ToSingleRedisArg,
+    claims: impl Iterator<Item = &'a Claim>,
+) -> Call {
+    claims.fold(scripts::ACQUIRE_ALL.call().arg(token).arg(noted_for), |call, claim| {
+        let ttl = millis(claim.ttl());
+        let call = match (claim.mode(), floor(claim)) {
+            (Mode::Exclusive, None) if claim.on().space == Space::Lock => writer(call, names, claim.on()),
+            (Mode::Exclusive, Some(_)) => fenced(call, names, claim.on()),
+            _ => one(call, names, claim),
+        };
+        match (claim.mode(), floor(claim)) {
+            (Mode::Permit { of }, _) => call.arg(ttl).arg(of.get()),
+            (_, Some(floor)) => call.arg(ttl).arg(floor),
+            _ => call.arg(ttl).arg(""),
+        }
+    })
+}
+
+/// Some claims of an attempt, by their places in it.
+pub(super) fn some<'a>(of: &'a Attempt, places: &'a [usize]) -> impl Iterator<Item = &'a Claim> {
+    places.iter().filter_map(|place| of.claims().get(*place))
+}
+
+/// The call that acquires some claims of an attempt, all of them or none.
+pub(super) fn acquire_some(names: &Names, attempt: &Attempt, places: &[usize]) -> Call {
+    let noted_for = noted_for(attempt.patience()).unwrap_or(0);
+    acquire_all(names, attempt.token().as_str(), noted_for, some(attempt, places))
+}
+
+/// The call that only looks whether they could be.
+pub(super) fn look_at_some(names: &Names, attempt: &Attempt, places: &[usize]) -> Call {
+    acquire_all(names, attempt.token().as_str(), -1, some(attempt, places))
+}
+
+/// What became of some claims of an attempt.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// They are held: their fences, and the places of those that were not held before.
+    Granted {
+        fences: Vec<Option<Fence>>,
+        new: Vec<usize>,
+    },
+    Denied(Denial),
+}
+
+/// The answer to [`acquire_some`] or [`look_at_some`], with places in the whole attempt.
+pub(super) fn part(attempt: &Attempt, places: &[usize], answer: Value) -> Result<Part, StoreError> {
+    match answer {
+        Value::Array(words) if words.first() == Some(&Value::Int(0)) => {
+            let mut words = words.into_iter().skip(1);
+            let fences = words.by_ref().take(places.len()).map(fence).collect::<Result<_, _>>()?;
+            let new = places.iter().zip(words).filter(|(_, new)| *new == Value::Int(1));
+            Ok(Part::Granted { fences, new: new.map(|(place, _)| *place).collect() })
+        }
+        words => {
+            let (within, kind, holder, left, again): (usize, String, Vec<u8>, i64, i64) =
+                redis::from_redis_value(words).map_err(nonsense)?;
+            let place =
+                within.checked_sub(1).and_then(|within| places.get(within)).copied().unwrap_or_default();
+            match denied(attempt, place + 1, &kind, holder, left, again) {
+                Verdict::Denied(denial) => Ok(Part::Denied(denial)),
+                Verdict::Granted(_) => Ok(Part::Denied(Denial::default())),
+            }
         }
     }
+}
+
+/// The call that renews some claims of a lease, all of them or none.
+pub(super) fn renew_some(names: &Names, lease: &Attempt, places: &[usize]) -> Call {
+    let call = scripts::RENEW_EACH.call().arg(lease.token().as_str()).arg(places.len());
+    some(lease, places).fold(call, |call, claim| one(call, names, claim).arg(millis(claim.ttl())))
+}
+
+/// The call that gives some claims of a lease back.
+pub(super) fn release_some(names: &Names, lease: &Attempt, places: &[usize]) -> Call {
+    release_all(names, lease, some(lease, places))
+}
+
+fn release_all<'a>(names: &Names, lease: &Attempt, claims: impl Iterator<Item = &'a Claim>) -> Call {
+    let waits = matches!(lease.patience(), Patience::Wait { .. });
+    claims.fold(scripts::RELEASE_ALL.call().arg(lease.token().as_str()), |call, claim| {
+        let noted = waits && claim.mode() == Mode::Exclusive && claim.on().space == Space::Lock;
+        let call = if noted { writer(call, names, claim.on()) } else { one(call, names, claim) };
+        call.arg(names.channel(claim.on()))
+    })
+}
+
+/// What became of a release of some claims.
+pub(super) fn released_some<'a>(
+    names: &Names,
+    claims: impl Iterator<Item = &'a Claim>,
+    answer: Value,
+) -> Result<Released, StoreError> {
+    let answer: Vec<usize> = redis::from_redis_value(answer).map_err(nonsense)?;
+    let mut answer = answer.into_iter();
+    let held = answer.next() == Some(1);
+    let heard = claims.zip(answer).filter(|(_, receivers)| *receivers > 0);
+    let told = heard.map(|(claim, receivers)| (names.channel(claim.on()), receivers)).collect();
+    Ok(Released { held, told })
 }
 
 /// The kind and the keys of a claim, as `claims.lua` reads them.
@@ -213,11 +300,7 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
             let call = scripts::RELEASE_QUEUED.call().key(names.key(on)).key(queue).key(queued);
             call.key(names.writer(on)).arg(token).arg(names.channel(on))
         }
-        (_, claims) => claims.iter().fold(scripts::RELEASE_ALL.call().arg(token), |call, claim| {
-            let noted = waits && claim.mode() == Mode::Exclusive && claim.on().space == Space::Lock;
-            let call = if noted { writer(call, names, claim.on()) } else { one(call, names, claim) };
-            call.arg(names.channel(claim.on()))
-        }),
+        (_, claims) => release_all(names, lease, claims.iter()),
     }
 }
 
@@ -266,14 +349,7 @@ pub(super) fn released(names: &Names, lease: &Attempt, answer: Value) -> Result<
                 digits => names.named_channel(claim.on(), digits),
             }))
         }
-        (_, claims) => {
-            let answer: Vec<usize> = redis::from_redis_value(answer).map_err(nonsense)?;
-            let mut answer = answer.into_iter();
-            let held = answer.next() == Some(1);
-            let heard = claims.iter().zip(answer).filter(|(_, receivers)| *receivers > 0);
-            let told = heard.map(|(claim, receivers)| (names.channel(claim.on()), receivers)).collect();
-            Ok(Released { held, told })
-        }
+        (_, claims) => released_some(names, claims.iter(), answer),
     }
 }
 
@@ -319,7 +395,8 @@ fn granted(attempt: &Attempt, words: Vec<Value>) -> Result<Verdict, StoreError> 
     if attempt.claims().iter().all(|claim| claim.fence_floor().is_none()) {
         return Ok(Verdict::granted());
     }
-    let fences = words.into_iter().skip(1).map(fence).collect::<Result<_, _>>()?;
+    let fences =
+        words.into_iter().skip(1).take(attempt.claims().len()).map(fence).collect::<Result<_, _>>()?;
     Ok(Verdict::Granted(Grant { fences }))
 }
 

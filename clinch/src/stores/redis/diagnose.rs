@@ -8,8 +8,8 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::keys::Names;
-use super::link::Link;
-use super::rights;
+use super::link::{Link, Target};
+use super::rights::{self, Of};
 use crate::store::{About, Diagnosis, ErrorKind, Severity, StoreError};
 
 /// The oldest Redis on which the scripts run.
@@ -38,14 +38,14 @@ pub(super) async fn about(link: &Link) -> Result<About, StoreError> {
 
 /// What a server says when it is greeted, which every user may do.
 #[derive(Debug, Default)]
-struct Hello {
-    server: Option<String>,
-    version: Option<String>,
+pub(super) struct Hello {
+    pub(super) server: Option<String>,
+    pub(super) version: Option<String>,
     mode: Option<String>,
     role: Option<String>,
 }
 
-async fn hello(link: &Link) -> Result<Hello, StoreError> {
+pub(super) async fn hello(link: &Link) -> Result<Hello, StoreError> {
     let said: HashMap<String, Value> = link.command(&redis::cmd("HELLO")).await?;
     let text = |name: &str| match said.get(name) {
         Some(Value::BulkString(bytes)) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -99,9 +99,9 @@ fn told<T>(answer: Result<T, StoreError>) -> Result<Result<T, String>, StoreErro
     }
 }
 
-pub(super) async fn diagnose(link: &Link, names: &Names) -> Result<Diagnosis, StoreError> {
+pub(super) async fn diagnose(link: &Link, names: &Names, of: Of) -> Result<Diagnosis, StoreError> {
     let mut diagnosis = Diagnosis::default();
-    version(told(hello(link).await)?, &mut diagnosis);
+    version(told(hello(link).await)?, of, &mut diagnosis);
     let info: Result<String, String> = told(link.command(&redis::cmd("INFO")).await)?;
     match &info {
         Ok(info) => {
@@ -117,11 +117,14 @@ pub(super) async fn diagnose(link: &Link, names: &Names) -> Result<Diagnosis, St
         }
     }
     clock(link, &mut diagnosis).await?;
-    rights::diagnose(link, names, &mut diagnosis).await?;
+    rights::diagnose(link, names, of, &mut diagnosis).await?;
+    if let Target::Watched(sentinels) = link.target() {
+        sentinels.diagnose(&mut diagnosis).await?;
+    }
     Ok(diagnosis)
 }
 
-fn version(hello: Result<Hello, String>, diagnosis: &mut Diagnosis) {
+fn version(hello: Result<Hello, String>, of: Of, diagnosis: &mut Diagnosis) {
     let hello = match hello {
         Ok(hello) => hello,
         Err(why) => return diagnosis.hidden("version", why),
@@ -132,8 +135,12 @@ fn version(hello: Result<Hello, String>, diagnosis: &mut Diagnosis) {
         diagnosis.fact("mode", mode);
         if mode == "sentinel" {
             let problem = "this is a Sentinel, which keeps no keys";
-            diagnosis.finding("mode", Severity::Error, problem, "connect to the primary that it watches");
+            diagnosis.finding("mode", Severity::Error, problem, "use `redis+sentinel://…/name`");
         }
+    }
+    if of == Of::One && hello.mode.as_deref() == Some("cluster") {
+        let problem = "this is a server of a Cluster, which serves only its own slots";
+        diagnosis.finding("mode", Severity::Error, problem, "use `redis+cluster://…`");
     }
     let Some(version) = hello.version else { return diagnosis.hidden("version", "not told") };
     diagnosis.fact("version", &version);
@@ -237,8 +244,7 @@ fn replication(info: &Info<'_>, diagnosis: &mut Diagnosis) {
     if role == Some("primary") && replicas != "0" {
         let problem = "leases are copied to replicas after they were granted: a failover can forget the last of them, and two may \
                        then hold the same lock";
-        let remedy =
-            "where that matters, check fences at the resource; `min-replicas-to-write 1` shortens the time";
+        let remedy = "where that matters, check fences at the resource; `?replicas=1` in the address narrows the window";
         diagnosis.finding("failover", Severity::Note, problem, remedy);
     }
 }

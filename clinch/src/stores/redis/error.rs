@@ -51,7 +51,11 @@ fn refusal(code: &str, text: &str) -> StoreError {
         code == *name || text.split([' ', ':', '-']).any(|word| word == *name)
     };
     let kind = CODES.iter().find(named).map_or(ErrorKind::Protocol, |(_, kind)| *kind);
-    StoreError::not_applied(kind, format!("Redis refused: {text}{}", advice(kind)))
+    let advice = match code {
+        "MOVED" | "ASK" => "; this is a server of a Cluster: use `redis+cluster://…`",
+        _ => advice(kind),
+    };
+    StoreError::not_applied(kind, format!("Redis refused: {text}{advice}"))
 }
 
 /// A failure while connecting: nothing was sent.

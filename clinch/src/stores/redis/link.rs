@@ -1,5 +1,5 @@
 //! The data connection: one, multiplexed and pipelined, made anew with jitter when it fails; a bound on the calls in
-//! flight and a time limit on each.
+//! flight and a time limit on each. It leads to a fixed place, or to the primary that Sentinels name at the time.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,23 +10,31 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use rand::RngExt;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult, Value};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::error::{broke, nonsense, not_connected, refused};
+use super::request::Request;
 use super::scripts::Call;
+use super::sentinel::Sentinels;
 use crate::store::{ErrorKind, StoreError};
 use crate::stores::StoreOptions;
 use crate::stores::in_flight::{InFlight, Purpose};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How many connections for one caller at a time are kept.
+const KEPT: usize = 16;
 
 /// A connection, and whether it is still good.
 pub(super) struct Connection {
     redis: MultiplexedConnection,
+    /// The server that it leads to.
+    client: Arc<Client>,
+    at: Arc<str>,
     broken: AtomicBool,
     since: Instant,
     /// Microseconds after `since` at which the last answer came.
@@ -40,8 +48,22 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Where it leads to.
+    pub(super) const fn at(&self) -> &Arc<str> {
+        &self.at
+    }
+
     pub(super) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
+    }
+
+    fn new(redis: MultiplexedConnection, client: Arc<Client>, at: Arc<str>) -> Self {
+        let (broken, last_answer) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { redis, client, at, broken, since: Instant::now(), last_answer }
     }
 
     fn micros(&self, at: Instant) -> u64 {
@@ -70,6 +92,8 @@ struct State {
     /// No try before this.
     retry_at: Option<Instant>,
     closed: bool,
+    /// Connections for one caller at a time that nobody uses now.
+    idle: Vec<Arc<Connection>>,
 }
 
 impl State {
@@ -80,6 +104,8 @@ impl State {
             Ok(connection) => {
                 (self.failures, self.retry_at) = (0, None);
                 self.current = Some(connection.clone()).filter(|_| !self.closed);
+                // They may lead elsewhere.
+                self.idle.clear();
             }
             Err(_) => {
                 self.failures = self.failures.saturating_add(1);
@@ -89,17 +115,78 @@ impl State {
     }
 }
 
+/// Where a link leads to.
+#[derive(Debug, Clone)]
+pub(super) enum Target {
+    /// One place. Where there are several, it has a name.
+    Fixed(Arc<Client>, Arc<str>),
+    /// Wherever the primary is that these name.
+    Watched(Arc<Sentinels>),
+}
+
+impl Target {
+    /// Makes a connection, and a real round trip over it.
+    async fn connect(&self, config: &AsyncConnectionConfig, shown: &str) -> Result<Connection, StoreError> {
+        let failed = |error| not_connected(shown, error);
+        let sentinels = match self {
+            Self::Fixed(client, at) => {
+                let mut redis =
+                    client.get_multiplexed_async_connection_with_config(config).await.map_err(failed)?;
+                // It tells whether this is Redis, and whether we may talk to it.
+                redis::cmd("PING").exec_async(&mut redis).await.map_err(failed)?;
+                return Ok(Connection::new(redis, client.clone(), at.clone()));
+            }
+            Self::Watched(sentinels) => sentinels,
+        };
+        let found = sentinels.find().await?;
+        let limit = sentinels.limit();
+        let making = async {
+            let mut redis = found.primary.get_multiplexed_async_connection_with_config(config).await?;
+            redis::cmd("PING").exec_async(&mut redis).await?;
+            let role: RedisResult<Vec<Value>> = redis::cmd("ROLE").query_async(&mut redis).await;
+            Ok((redis, role))
+        };
+        let made = match timeout(limit, making).await {
+            Ok(Ok((_, role))) if is_replica(role.as_ref().ok()) => {
+                let message =
+                    format!("{}, which the Sentinels of {shown} name, is no primary (yet)", found.at);
+                Err(StoreError::not_applied(ErrorKind::ReadOnly, message))
+            }
+            Ok(Ok((redis, _))) => Ok(redis),
+            Ok(Err(error)) => Err(not_connected(&format!("{} (named by {shown})", found.at), error)),
+            Err(_) => {
+                let message = format!("no connection to {}, which {shown} names, within {limit:?}", found.at);
+                Err(StoreError::not_applied(ErrorKind::Unavailable, message))
+            }
+        };
+        match made {
+            Ok(redis) => Ok(Connection::new(redis, Arc::new(found.primary), found.at.into())),
+            Err(error) => {
+                sentinels.doubt(&found);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Whether a server says that it is a replica. One that does not tell its role is taken as it is.
+pub(super) fn is_replica(role: Option<&Vec<Value>>) -> bool {
+    matches!(role.and_then(|role| role.first()), Some(Value::BulkString(word)) if word == b"slave")
+}
+
 fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The way to one Redis server.
+/// The way to one Redis server at a time.
 pub(super) struct Link {
-    client: Client,
+    target: Target,
     options: StoreOptions,
     shown: String,
     in_flight: InFlight,
     state: Arc<Mutex<State>>,
+    /// Where the last connection that was made leads to.
+    moved: Arc<watch::Sender<Arc<str>>>,
 }
 
 impl fmt::Debug for Link {
@@ -110,13 +197,19 @@ impl fmt::Debug for Link {
 
 impl Link {
     /// `shown` is the address as it may be printed.
-    pub(super) fn new(client: Client, options: StoreOptions, shown: String) -> Self {
+    pub(super) fn new(target: Target, options: StoreOptions, shown: String) -> Self {
         let in_flight = InFlight::new(options.max_in_flight);
-        Self { client, options, shown, in_flight, state: Arc::default() }
+        let moved = Arc::new(watch::Sender::new(Arc::from("")));
+        Self { target, options, shown, in_flight, state: Arc::default(), moved }
     }
 
-    pub(super) const fn client(&self) -> &Client {
-        &self.client
+    pub(super) const fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Tells where connections lead to, from now on.
+    pub(super) fn moved(&self) -> watch::Receiver<Arc<str>> {
+        self.moved.subscribe()
     }
 
     pub(super) const fn options(&self) -> &StoreOptions {
@@ -132,6 +225,36 @@ impl Link {
         state.closed = true;
         state.current = None;
         state.connecting = None;
+        state.idle.clear();
+    }
+
+    /// A connection for one caller alone, made if none is kept.
+    async fn own_connection(&self) -> Result<Arc<Connection>, StoreError> {
+        let kept = {
+            let mut state = self.state();
+            if state.closed {
+                return Err(StoreError::not_applied(ErrorKind::Closed, "the store was closed"));
+            }
+            state.idle.pop()
+        };
+        match kept {
+            Some(connection) => Ok(connection),
+            None => {
+                // Whether there is a server is found out by one for all, with its pauses.
+                self.connection().await?;
+                self.connect(None, false).await
+            }
+        }
+    }
+
+    /// It was answered, and is free for the next caller.
+    fn keep(&self, connection: Arc<Connection>) {
+        let mut state = self.state();
+        let at = state.current.as_ref().map(|current| current.at().clone());
+        let same = at.is_none_or(|at| at == *connection.at());
+        if same && !state.closed && !connection.is_broken() && state.idle.len() < KEPT {
+            state.idle.push(connection);
+        }
     }
 
     /// The connection, made if there is none. All who need it wait for the same one.
@@ -146,7 +269,7 @@ impl Link {
                 _ => state.current = None,
             }
             let retry_at = state.retry_at;
-            state.connecting.get_or_insert_with(|| self.connect(retry_at).shared()).clone()
+            state.connecting.get_or_insert_with(|| self.connect(retry_at, true).shared()).clone()
         };
         let result = connecting.clone().await;
         // Usually the task has put it away; not if its runtime ended.
@@ -158,40 +281,40 @@ impl Link {
     }
 
     /// Makes a connection, not before `retry_at`, in a task of its own: it goes on when those who wait for it give up,
-    /// and fails cleanly when its runtime ends.
+    /// and fails cleanly when its runtime ends. `for_all`: it is the one that all share.
     fn connect(
         &self,
         retry_at: Option<Instant>,
+        for_all: bool,
     ) -> Pin<Box<dyn Future<Output = Result<Arc<Connection>, StoreError>> + Send>> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(self.options.max_in_flight);
-        let (client, shown, limit) = (self.client.clone(), self.shown.clone(), self.options.connect_timeout);
-        let (runtime, state) = (self.options.runtime.clone(), self.state.clone());
+        let (target, shown, limit) = (self.target.clone(), self.shown.clone(), self.options.connect_timeout);
+        let (runtime, state, moved) = (self.options.runtime.clone(), self.state.clone(), self.moved.clone());
         let connect = async move {
             if let Some(at) = retry_at {
                 sleep_until(at).await;
             }
-            let making = async {
-                let mut redis = client.get_multiplexed_async_connection_with_config(&config).await?;
-                // A real round trip: it tells whether this is Redis, and whether we may talk to it.
-                redis::cmd("PING").exec_async(&mut redis).await?;
-                RedisResult::Ok(redis)
-            };
-            let made = match timeout(limit, making).await {
-                Ok(Ok(redis)) => {
-                    let since = Instant::now();
-                    let (broken, last_answer) = (AtomicBool::new(false), AtomicU64::new(0));
-                    Ok(Arc::new(Connection { redis, broken, since, last_answer }))
-                }
-                Ok(Err(error)) => Err(not_connected(&shown, error)),
+            let made = match timeout(limit, target.connect(&config, &shown)).await {
+                Ok(made) => made.map(Arc::new),
                 Err(_) => {
                     let message = format!("no connection to Redis at {shown} within {limit:?}");
                     Err(StoreError::not_applied(ErrorKind::Unavailable, message))
                 }
             };
+            if !for_all {
+                return made;
+            }
             locked(&state).made(&made);
+            if let Ok(connection) = &made {
+                moved.send_if_modified(|at| {
+                    let elsewhere = at != connection.at();
+                    *at = connection.at().clone();
+                    elsewhere
+                });
+            }
             made
         };
         // The connection is driven by the runtime on which it is made.
@@ -219,7 +342,22 @@ impl Link {
         over: Option<Arc<Connection>>,
         sending: impl FnOnce(&Arc<Connection>),
     ) -> Result<T, StoreError> {
-        self.exchange(purpose, Request::Script(call), over, sending).await
+        self.exchange(purpose, Request::Script(call), over, None, sending).await
+    }
+
+    /// The same within a time that is given, as one step of several. `asking`: the server is told that it is asked for a
+    /// key that has not all come to it yet.
+    pub(super) async fn step(
+        &self,
+        purpose: Purpose,
+        call: &Call,
+        asking: bool,
+        over: Option<Arc<Connection>>,
+        by: Instant,
+        sending: impl FnOnce(&Arc<Connection>),
+    ) -> Result<Value, StoreError> {
+        let request = if asking { Request::Asking(call) } else { Request::Script(call) };
+        self.exchange(purpose, request, over, Some(by), sending).await
     }
 
     /// Runs scripts that have nothing to do with each other in one exchange, which takes one place in flight. `sending` is
@@ -233,7 +371,7 @@ impl Link {
         let mut over = None;
         let request = Request::Scripts(calls);
         let answers: Vec<Value> = self
-            .exchange(purpose, request, None, |connection| {
+            .exchange(purpose, request, None, None, |connection| {
                 over = Some(connection.clone());
                 sending(connection);
             })
@@ -251,7 +389,16 @@ impl Link {
 
     /// Runs one command.
     pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
-        self.exchange(Purpose::Other, Request::Command(command), None, |_| {}).await
+        self.exchange(Purpose::Other, Request::Command(command), None, None, |_| {}).await
+    }
+
+    /// The same, which must not wait behind what is new.
+    pub(super) async fn upkeep<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+        by: Instant,
+    ) -> Result<T, StoreError> {
+        self.exchange(Purpose::Upkeep, Request::Command(command), None, Some(by), |_| {}).await
     }
 
     async fn exchange<T: FromRedisValue>(
@@ -259,16 +406,23 @@ impl Link {
         purpose: Purpose,
         request: Request<'_>,
         over: Option<Arc<Connection>>,
+        by: Option<Instant>,
         sending: impl FnOnce(&Arc<Connection>),
     ) -> Result<T, StoreError> {
         let limit = self.options.call_timeout;
-        let Ok(place) = timeout(limit, self.in_flight.place(purpose)).await else {
+        let place_by = by.unwrap_or_else(|| Instant::now() + limit);
+        let Ok(place) = timeout_at(place_by, self.in_flight.place(purpose)).await else {
             return Err(self.in_flight.overloaded(limit));
         };
-        let deadline = Instant::now() + limit;
+        let deadline = by.unwrap_or_else(|| Instant::now() + limit);
+        let alone = over.is_none() && request.needs_own_connection();
         let connection = match over {
             Some(connection) => connection,
-            None => timeout_at(deadline, self.connection()).await.unwrap_or_else(|_| {
+            None => timeout_at(deadline, async {
+                if alone { self.own_connection().await } else { self.connection().await }
+            })
+            .await
+            .unwrap_or_else(|_| {
                 let message = format!("no connection to Redis at {} within {limit:?}", self.shown);
                 Err(StoreError::not_applied(ErrorKind::Unavailable, message))
             })?,
@@ -280,6 +434,9 @@ impl Link {
         match answer {
             Ok(Ok(value)) => {
                 connection.answered();
+                if alone {
+                    self.keep(connection);
+                }
                 T::from_redis_value(value).map_err(nonsense)
             }
             Ok(Err(error)) if is_refusal(&error) => {
@@ -314,62 +471,9 @@ impl Link {
         if state.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
             state.current = None;
         }
+        // They are not better than this one.
+        state.idle.clear();
     }
-}
-
-/// What is sent.
-enum Request<'a> {
-    Script(&'a Call),
-    /// All at once; each answer may be an error of its own.
-    Scripts(&'a [Call]),
-    Command(&'a Cmd),
-}
-
-impl Request<'_> {
-    async fn send(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
-        match self {
-            Self::Command(command) => redis.req_packed_command(command).await?.extract_error(),
-            Self::Script(call) => {
-                match redis.req_packed_command(&call.by_hash()).await.and_then(Value::extract_error) {
-                    Err(error) if is_noscript(&error) => {
-                        redis.req_packed_command(&call.by_source()).await?.extract_error()
-                    }
-                    answer => answer,
-                }
-            }
-            Self::Scripts(calls) => {
-                let mut answers = pipelined(&mut redis, calls.iter().map(Call::by_hash)).await?;
-                let unknown: Vec<usize> = (0..answers.len()).filter(|i| lacks_script(&answers[*i])).collect();
-                if !unknown.is_empty() {
-                    let by_source = unknown.iter().filter_map(|i| calls.get(*i)).map(Call::by_source);
-                    let again = pipelined(&mut redis, by_source).await?;
-                    for (i, answer) in unknown.into_iter().zip(again) {
-                        answers[i] = answer;
-                    }
-                }
-                Ok(Value::Array(answers))
-            }
-        }
-    }
-}
-
-async fn pipelined(
-    redis: &mut MultiplexedConnection,
-    commands: impl Iterator<Item = Cmd>,
-) -> RedisResult<Vec<Value>> {
-    let mut pipeline = redis::pipe();
-    commands.for_each(|command| {
-        pipeline.add_command(command);
-    });
-    redis.req_packed_commands(&pipeline, 0, pipeline.len()).await
-}
-
-fn lacks_script(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.kind() == Some(redis::ServerErrorKind::NoScript))
-}
-
-fn is_noscript(error: &RedisError) -> bool {
-    error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript)
 }
 
 /// Whether the server answered, as opposed to the connection failing.

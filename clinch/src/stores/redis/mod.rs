@@ -1,6 +1,6 @@
-//! The Redis engine, for Redis 6.2 and later and for Valkey: one server.
+//! The Redis engine, for Redis 6.2 and later and for Valkey: one server, the primary that Sentinels name, or a Cluster.
 //!
-//! It promises the port on one server: every step is one script, which looks at everything before its first write, so
+//! It promises the port: every step is one script, which looks at everything before its first write, so
 //! it is atomic and idempotent by token. A plain lock is a plain string `P:lock:K` whose value is the token, so any
 //! client that does `SET NX PX` and compare-and-delete excludes Clinch and is excluded by it. While readers share it, the
 //! same key holds a marker, so that those clients are kept out too; the readers themselves, permits, fences and queues
@@ -10,13 +10,19 @@
 //! What it cannot promise (a restart without persistence, a failover before replication, a server clock that jumps) is
 //! written in `docs/guarantees.md`.
 
+mod address;
 mod claims;
+mod cluster;
+mod confirm;
 mod diagnose;
 mod error;
 mod keys;
 mod link;
+mod race;
+mod request;
 mod rights;
 mod scripts;
+mod sentinel;
 mod wake;
 
 use std::fmt;
@@ -24,14 +30,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, Value};
+use redis::Value;
 use tokio::time::Instant;
 
+use self::address::{Replicas, Servers};
 use self::claims::Released;
+pub use self::cluster::RedisClusterStore;
 use self::keys::Names;
-use self::link::{Connection, Link};
+use self::link::{Connection, Link, Target, is_replica};
+use self::rights::Of;
 use self::scripts::Call;
-use self::wake::Wake;
+use self::wake::{Source, Wake};
 use super::in_flight::Purpose;
 use super::{StoreOptions, with_record, without_password};
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
@@ -45,7 +54,7 @@ const PAGE: usize = 100;
 /// How many leases one call renews: few enough that the server is not kept from others for long.
 const BATCH: usize = 128;
 
-/// A store on one Redis or Valkey server.
+/// A store on one Redis or Valkey server at a time: at a fixed place, or the primary that Sentinels name.
 ///
 /// Usually made by [`LockManager::connect`](crate::LockManager::connect); made by hand, several managers can share its
 /// connection.
@@ -53,6 +62,8 @@ pub struct RedisStore {
     link: Arc<Link>,
     wake: Arc<Wake>,
     names: Names,
+    /// Who must confirm grants.
+    replicas: Option<Replicas>,
 }
 
 impl fmt::Debug for RedisStore {
@@ -63,20 +74,26 @@ impl fmt::Debug for RedisStore {
 
 /// The schemes' entry.
 pub(super) fn connect<'a>(url: &'a str, options: &'a StoreOptions) -> StoreFuture<'a, Arc<dyn Store>> {
-    Box::pin(async move { Ok(Arc::new(RedisStore::connect(url, options).await?) as Arc<dyn Store>) })
+    Box::pin(async move {
+        if url.split(':').next().is_some_and(|scheme| scheme.ends_with("+cluster")) {
+            return Ok(Arc::new(RedisClusterStore::connect(url, options).await?) as Arc<dyn Store>);
+        }
+        Ok(Arc::new(RedisStore::connect(url, options).await?) as Arc<dyn Store>)
+    })
 }
 
 /// What can be told of an address without connecting.
 #[cfg(feature = "config")]
 pub(super) fn check(url: &str, options: &StoreOptions) -> Result<(), StoreError> {
-    client(url, options).map(|_| ())
+    address::parse(url, options).map(|_| ())
 }
 
 impl RedisStore {
-    /// Connects to the server that `url` names and makes a round trip.
+    /// Connects to the server that `url` names, or to the primary that its Sentinels name, and makes a round trip.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for an address that cannot be used, [`ErrorKind::Unavailable`] if there is no connection
+    /// [`ErrorKind::Config`] for an address that cannot be used (a Cluster's, for instance: that is a
+    /// [`RedisClusterStore`]), [`ErrorKind::Unavailable`] if there is no connection
     /// within the connect limit, [`ErrorKind::Auth`], [`ErrorKind::ReadOnly`] for a replica, [`ErrorKind::Protocol`] if
     /// what listens there is not Redis.
     ///
@@ -84,14 +101,24 @@ impl RedisStore {
     /// Safe: nothing is left behind when the future is dropped.
     pub async fn connect(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
         options.check().map_err(|error| StoreError::not_applied(ErrorKind::Config, error.to_string()))?;
-        let link = Arc::new(Link::new(client(url, options)?, options.clone(), without_password(url)));
+        let address = address::parse(url, options)?;
+        confirm::check(address.replicas, options)?;
+        let target = match address.servers {
+            Servers::One(client) => Target::Fixed(client, Arc::from("")),
+            Servers::Watched(sentinels) => Target::Watched(sentinels),
+            Servers::Cluster { .. } => {
+                let reason = "a Cluster is for `RedisClusterStore`";
+                return Err(StoreError::not_applied(ErrorKind::Config, reason));
+            }
+        };
+        let link = Arc::new(Link::new(target, options.clone(), without_password(url)));
         link.connection().await?;
         // Both at once: the warning costs no round trip of its own.
         let (primary, ()) = join(refuse_replica(&link), diagnose::warn_of_eviction(&link)).await;
         primary?;
         let names = Names::new(&options.prefix);
-        let wake = Arc::new(Wake::new(link.clone(), names.clone()));
-        Ok(Self { link, wake, names })
+        let wake = Arc::new(Wake::new(Source::One(link.clone()), names.clone()));
+        Ok(Self { link, wake, names, replicas: address.replicas })
     }
 }
 
@@ -101,76 +128,32 @@ impl Drop for RedisStore {
     }
 }
 
-fn client(url: &str, options: &StoreOptions) -> Result<Client, StoreError> {
-    let config = |reason: String| StoreError::not_applied(ErrorKind::Config, reason);
-    let (address, query) = url.split_once('?').unwrap_or((url, ""));
-    let accepted: &[&str] = if address.starts_with("redis+unix:") { &["db", "user", "pass"] } else { &[] };
-    let names = query.split('&').filter(|pair| !pair.is_empty()).filter_map(|pair| pair.split('=').next());
-    if let Some(name) = names.into_iter().find(|name| !accepted.contains(name)) {
-        // A name may be part of a password with an unescaped `?`.
-        let shown = if name.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !query.contains('@') {
-            name
-        } else {
-            "…"
-        };
-        let reason = format!(
-            "the parameter `{shown}` is not accepted; write the database as a path (`redis://host/2`), and escape a `?` in a \
-             password as %3F"
-        );
-        return Err(config(reason));
+/// What scripts can do, wherever the servers are.
+fn capabilities() -> Capabilities {
+    Capabilities {
+        shared: true,
+        permits: true,
+        several: true,
+        fences: true,
+        fair: true,
+        batches: true,
+        records: true,
+        wakeups: true,
+        list: true,
+        ..Capabilities::default()
     }
-    if url.contains('#') {
-        return Err(config("a `#` part is not accepted; certificates are always verified".to_owned()));
-    }
-    let info = url.into_connection_info().map_err(|error| {
-        let text = error.to_string();
-        let reason = text.split(" - ").next().unwrap_or_default();
-        config(format!(
-            "{reason}; accepted is `redis://[user:password@]host[:port][/database]`, `rediss://…` and \
-             `redis+unix:///path/to/socket[?db=…&user=…&pass=…]`"
-        ))
-    })?;
-    let settings = info.redis_settings().clone().set_lib_name("clinch", env!("CARGO_PKG_VERSION"));
-    let info = info.set_redis_settings(settings);
-    let opened = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-        tls_client(info, options)
-    } else {
-        Client::open(info)
-    };
-    opened.map_err(|error| config(format!("cannot be used: {error}")))
-}
-
-#[cfg(feature = "redis-tls")]
-fn tls_client(info: redis::ConnectionInfo, options: &StoreOptions) -> redis::RedisResult<Client> {
-    // Without a provider that the program chose, rustls would panic if two were compiled in.
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error only says that somebody else was faster.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-    match &options.tls_root_certificates {
-        None => Client::open(info),
-        Some(pem) => {
-            let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) };
-            Client::build_with_tls(info, certificates)
-        }
-    }
-}
-
-#[cfg(not(feature = "redis-tls"))]
-fn tls_client(info: redis::ConnectionInfo, _options: &StoreOptions) -> redis::RedisResult<Client> {
-    Client::open(info)
 }
 
 /// A replica takes no locks. A server that does not tell its role is taken as it is.
 async fn refuse_replica(link: &Link) -> Result<(), StoreError> {
     let role: Result<Vec<Value>, _> = link.command(&redis::cmd("ROLE")).await;
-    match role.ok().and_then(|role| role.into_iter().next()) {
-        Some(Value::BulkString(word)) if word == b"slave" => Err(StoreError::not_applied(
+    if is_replica(role.ok().as_ref()) {
+        return Err(StoreError::not_applied(
             ErrorKind::ReadOnly,
             "this is a read-only replica, which takes no locks; connect to its primary",
-        )),
-        _ => Ok(()),
+        ));
     }
+    Ok(())
 }
 
 impl Store for RedisStore {
@@ -179,18 +162,7 @@ impl Store for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            shared: true,
-            permits: true,
-            several: true,
-            fences: true,
-            fair: true,
-            batches: true,
-            records: true,
-            wakeups: true,
-            list: true,
-            ..Capabilities::default()
-        }
+        capabilities()
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
@@ -198,7 +170,7 @@ impl Store for RedisStore {
             if let Some(error) = claims::unsupported(attempt) {
                 return Err(error);
             }
-            let call = claims::acquire(&self.names, attempt);
+            let call = claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
             let mut over = None;
             let answer = self.link.run(Purpose::Other, &call, None, |connection| {
                 over = Some(going_out(attempt, connection));
@@ -207,11 +179,25 @@ impl Store for RedisStore {
             if let Some(connection) = over {
                 came_back(attempt, &connection, answer.as_ref().err());
             }
-            claims::verdict(attempt, answer?)
+            let (answer, too_few) = confirm::read(answer?, self.replicas)?;
+            let verdict = claims::verdict(attempt, answer)?;
+            match too_few {
+                Some(too_few) if matches!(verdict, Verdict::Granted(_)) => {
+                    match self.end(attempt, &claims::release(&self.names, attempt)).await {
+                        Ok(_) => Err(too_few),
+                        Err(error) => Err(confirm::not_given_back(&too_few, &error)),
+                    }
+                }
+                _ => Ok(verdict),
+            }
         })
     }
 
     fn acquire_each<'a>(&'a self, attempts: &'a [Arc<Attempt>]) -> StoreAnswers<'a, Verdict> {
+        if self.replicas.is_some() {
+            // Each needs a connection of its own.
+            return Box::pin(join_all(attempts.iter().map(|attempt| self.acquire(attempt))));
+        }
         Box::pin(async move {
             let refused: Vec<_> = attempts.iter().map(|attempt| claims::unsupported(attempt)).collect();
             let served: Vec<_> =
@@ -308,7 +294,7 @@ impl Store for RedisStore {
     }
 
     fn diagnose(&self) -> StoreFuture<'_, Diagnosis> {
-        Box::pin(diagnose::diagnose(&self.link, &self.names))
+        Box::pin(diagnose::diagnose(&self.link, &self.names, Of::One))
     }
 
     fn close(&self) {

@@ -45,6 +45,10 @@ const ON_KEY: &[(&str, &[&str])] = &[
 /// Commands on a channel, and what follows the channel.
 const ON_CHANNEL: &[(&str, &[&str])] = &[("PUBLISH", &["m"]), ("SUBSCRIBE", &[]), ("UNSUBSCRIBE", &[])];
 
+/// What a Cluster needs besides: commands without a key, and on the channels of wake-ups where they are sharded.
+const OF_CLUSTER: &[&[&str]] = &[&["ASKING"], &["CLUSTER", "SLOTS"]];
+const ON_SHARD: &[(&str, &[&str])] = &[("SPUBLISH", &["m"]), ("SSUBSCRIBE", &[]), ("SUNSUBSCRIBE", &[])];
+
 const REMEDY: &str = "give it the rights that `deploy/redis/clinch.acl` lists, with your prefix";
 
 /// A right: a rule that would give it, and a command that needs it.
@@ -68,10 +72,22 @@ fn to_run(command: &str) -> String {
     format!("+{}", command.to_lowercase())
 }
 
+/// What is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// One server.
+    One,
+    /// A Cluster without sharded channels.
+    Cluster,
+    /// A Cluster with them.
+    Shards,
+}
+
 /// Asks for every right that is needed.
 pub(super) async fn diagnose(
     link: &Link,
     names: &Names,
+    of: Of,
     diagnosis: &mut Diagnosis,
 ) -> Result<(), StoreError> {
     let user: Result<String, _> = link.command(redis::cmd("ACL").arg("WHOAMI")).await;
@@ -82,7 +98,7 @@ pub(super) async fn diagnose(
         }
         Err(error) => return Err(error),
     }
-    match missing(link, names).await {
+    match missing(link, names, of).await {
         Ok(Some(missing)) if missing.is_empty() => diagnosis.fact("missing_rights", "none"),
         Ok(Some(missing)) => {
             let missing = missing.iter().map(|rule| format!("`{rule}`")).collect::<Vec<_>>().join(" ");
@@ -102,10 +118,14 @@ pub(super) async fn diagnose(
 }
 
 /// The rules that would give what is missing; nothing where the server cannot tell.
-async fn missing(link: &Link, names: &Names) -> Result<Option<Vec<String>>, StoreError> {
+async fn missing(link: &Link, names: &Names, of: Of) -> Result<Option<Vec<String>>, StoreError> {
     let mut missing = Vec::new();
-    let commands: Vec<_> =
-        WITHOUT_KEY.iter().filter_map(|words| Some(Right::new(to_run(words.first()?), words))).collect();
+    let of_cluster = if of == Of::One { &[] } else { OF_CLUSTER };
+    let commands: Vec<_> = WITHOUT_KEY
+        .iter()
+        .chain(of_cluster)
+        .filter_map(|words| Some(Right::new(to_run(words.first()?), words)))
+        .collect();
     let (keys, channels) = needed(names);
     // A script on a key needs every right to it, and scripts may be run, or there would be no answer.
     let keys: Vec<_> = keys
@@ -123,7 +143,11 @@ async fn missing(link: &Link, names: &Names) -> Result<Option<Vec<String>>, Stor
     }
     lacking(&keys, &keys_allowed, &mut missing);
     for channel in channels {
-        let on_channel: Vec<_> = ON_CHANNEL.iter().map(|command| Right::on(&channel, command)).collect();
+        let sharded = of == Of::Shards && channel != names.revocations();
+        let on_channel: Vec<_> = if sharded { ON_SHARD } else { ON_CHANNEL }
+            .iter()
+            .map(|command| Right::on(&channel, command))
+            .collect();
         let on_channel_allowed = allowed(link, &on_channel).await?.unwrap_or_default();
         if on_channel_allowed.iter().any(|allowed| !allowed) {
             missing.push(format!("&{}", kind(&channel)));

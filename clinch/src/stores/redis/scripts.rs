@@ -1,8 +1,10 @@
 //! The scripts, each a file of its own, hashed once.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use redis::{Cmd, Script, ToSingleRedisArg};
+
+use super::address::Replicas;
 
 /// A script, with what it shares with others before it.
 macro_rules! script {
@@ -36,16 +38,28 @@ pub(super) static RELEASE_QUEUED: LazyLock<Lua> = script!("claims", "queue", "re
 pub(super) struct Lua {
     source: &'static str,
     hash: String,
+    /// The same for a Cluster with sharded channels, and its hash.
+    sharded: OnceLock<(String, String)>,
 }
 
 impl Lua {
     fn new(source: &'static str) -> Self {
-        Self { source, hash: Script::new(source).get_hash().to_owned() }
+        Self { source, hash: Script::new(source).get_hash().to_owned(), sharded: OnceLock::new() }
     }
 
     /// A call of this script.
     pub(super) fn call(&'static self) -> Call {
-        Call { script: self, keys: Vec::new(), args: Vec::new() }
+        Call { script: self, keys: Vec::new(), args: Vec::new(), sharded: false, replicas: None }
+    }
+
+    /// Wake-ups go over sharded channels. What every server must hear does not.
+    fn sharded(&self) -> &(String, String) {
+        self.sharded.get_or_init(|| {
+            let source = self.source.replace("'PUBLISH', channel", "'SPUBLISH', channel");
+            let source = source.replace("'PUBLISH', ARGV[2]", "'SPUBLISH', ARGV[2]");
+            let hash = Script::new(&source).get_hash().to_owned();
+            (source, hash)
+        })
     }
 }
 
@@ -55,6 +69,8 @@ pub(super) struct Call {
     script: &'static Lua,
     keys: Vec<String>,
     args: Vec<Vec<u8>>,
+    sharded: bool,
+    replicas: Option<Replicas>,
 }
 
 impl Call {
@@ -74,18 +90,59 @@ impl Call {
         self
     }
 
+    /// Whether it wakes those who wait over sharded channels.
+    pub(super) const fn on_shards(mut self, sharded: bool) -> Self {
+        self.sharded = sharded;
+        self
+    }
+
+    /// By how many replicas it must be confirmed. Then it needs a connection of its own, and has two answers: the script's, and
+    /// how many did.
+    pub(super) const fn confirmed_by(mut self, replicas: Option<Replicas>) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// The command that waits for them, if it must be confirmed.
+    pub(super) fn confirmation(&self) -> Option<Cmd> {
+        let Replicas { least, within } = self.replicas?;
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(least).arg(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+        Some(wait)
+    }
+
     pub(super) fn by_hash(&self) -> Cmd {
-        self.command("EVALSHA", &self.script.hash)
+        self.command("EVALSHA", if self.sharded { &self.script.sharded().1 } else { &self.script.hash })
     }
 
     /// Runs the script and leaves it with the server, so that the next call finds it by its hash.
     pub(super) fn by_source(&self) -> Cmd {
-        self.command("EVAL", self.script.source)
+        self.command("EVAL", if self.sharded { &self.script.sharded().0 } else { self.script.source })
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(name);
         command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
         command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a Cluster every wake-up is sharded, and what is told to all is not.
+    #[test]
+    fn wake_ups_are_sharded_and_revocations_are_not() {
+        let all = [&COMPLETE, &RELEASE, &RELEASE_ALL, &REVOKE, &ACQUIRE_QUEUED, &RELEASE_QUEUED];
+        for script in all {
+            let (source, hash) = script.sharded();
+            assert!(source.contains("'SPUBLISH'"), "{source}");
+            assert_ne!(*hash, script.hash);
+            let plain: Vec<_> = source.lines().filter(|line| line.contains("'PUBLISH'")).collect();
+            assert!(plain.iter().all(|line| line.contains("revocations")), "{plain:?}");
+        }
+        assert!(REVOKE.sharded().0.contains("'PUBLISH', revocations"));
+        assert_eq!(ACQUIRE.sharded().0, ACQUIRE.source);
     }
 }

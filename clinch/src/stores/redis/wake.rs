@@ -1,7 +1,8 @@
 //! Wake-ups and revocations by push: one connection of its own, one subscription per key while it has waiters.
 //!
 //! A task brings what is subscribed in line with what is wanted, so there is no queue of requests to bound. Every
-//! (re)subscription fires its wake-ups once, because a release may have been missed meanwhile.
+//! (re)subscription fires its wake-ups once, because a release may have been missed meanwhile. Where the data connection
+//! has moved to another server, this one follows at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,33 +11,41 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
-use redis::{ErrorKind, Msg, RedisResult};
+use redis::{Client, ErrorKind, RedisResult};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::cluster::{self, Cluster};
 use super::keys::Names;
-use super::link::{Link, pause_after};
+use super::link::{Link, Target, pause_after};
 use crate::lease::{ClaimKey, Token};
-use crate::store::{Notice, Revocation, Revocations, Wakeups};
+use crate::store::{Notice, Revocation, Revocations, StoreError, Wakeups};
 
 /// A silent connection is pinged this often, so that a half-open one is noticed.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// A connection that lived this long was a good one: the next failure is a new one.
-const SETTLED: Duration = Duration::from_secs(1);
+pub(super) const SETTLED: Duration = Duration::from_secs(1);
 /// How many revocations a slow listener may fall behind before it misses some.
 const REVOCATIONS: usize = 256;
 
 /// What is wanted, shared with the task that sees to it.
 #[derive(Debug)]
 pub(super) struct Wake {
-    link: Arc<Link>,
+    source: Source,
     names: Names,
     channels: Mutex<BTreeMap<String, Channel>>,
     revoked: broadcast::Sender<Notice>,
-    changed: Notify,
+    changed: watch::Sender<()>,
     running: AtomicBool,
     closed: AtomicBool,
+}
+
+/// Where is listened.
+#[derive(Debug)]
+pub(super) enum Source {
+    One(Arc<Link>),
+    Cluster(Arc<Cluster>),
 }
 
 /// A channel that somebody wants to hear.
@@ -45,19 +54,19 @@ struct Channel {
     signals: Vec<Arc<Notify>>,
     /// Kept although nobody waits on it: the channel of revocations.
     pinned: bool,
-    /// The server has confirmed the subscription.
-    confirmed: bool,
+    /// The server that has confirmed the subscription.
+    confirmed: Option<Arc<str>>,
 }
 
 impl Wake {
-    pub(super) fn new(link: Arc<Link>, names: Names) -> Self {
+    pub(super) fn new(source: Source, names: Names) -> Self {
         let (revoked, _) = broadcast::channel(REVOCATIONS);
         Self {
-            link,
+            source,
             names,
             channels: Mutex::default(),
             revoked,
-            changed: Notify::new(),
+            changed: watch::Sender::new(()),
             running: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         }
@@ -77,7 +86,7 @@ impl Wake {
             let mut confirmed = true;
             for name in &names {
                 let channel = channels.entry(name.clone()).or_default();
-                confirmed &= channel.confirmed;
+                confirmed &= channel.confirmed.is_some();
                 channel.signals.push(signal.clone());
             }
             // Once all that it rests on is there; until then the confirmation fires it.
@@ -93,7 +102,9 @@ impl Wake {
     /// of them may be this connection, which stands for all its streams.
     pub(super) fn fired(&self, name: &str, receivers: usize) -> usize {
         match self.channels().get(name) {
-            Some(channel) if channel.confirmed && receivers > 0 => receivers - 1 + channel.signals.len(),
+            Some(channel) if channel.confirmed.is_some() && receivers > 0 => {
+                receivers - 1 + channel.signals.len()
+            }
             _ => receivers,
         }
     }
@@ -104,7 +115,7 @@ impl Wake {
             let channel = channels.entry(self.names.revocations()).or_default();
             channel.pinned = true;
             // Under the lock, so that a confirmation is either seen here or sent to this stream.
-            Revocations::new(self.revoked.subscribe(), channel.confirmed)
+            Revocations::new(self.revoked.subscribe(), channel.confirmed.is_some())
         };
         self.attend();
         events
@@ -112,13 +123,17 @@ impl Wake {
 
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.changed.notify_one();
+        self.changed.send_replace(());
     }
 
     /// Tells the task, and starts it if it does not run.
     fn attend(self: &Arc<Self>) {
-        self.changed.notify_one();
-        let runtime = self.link.options().runtime.clone().or_else(|| Handle::try_current().ok());
+        self.changed.send_replace(());
+        let options = match &self.source {
+            Source::One(link) => link.options(),
+            Source::Cluster(cluster) => cluster.options(),
+        };
+        let runtime = options.runtime.clone().or_else(|| Handle::try_current().ok());
         // Without a runtime nothing is pushed; waiters poll.
         let Some(runtime) = runtime else { return };
         if !self.running.swap(true, Ordering::AcqRel) {
@@ -126,26 +141,40 @@ impl Wake {
         }
     }
 
-    fn is_closed(&self) -> bool {
+    /// Tells that something else is wanted, or nothing any more.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
     /// What to subscribe to and what to unsubscribe from.
     fn differences(&self, subscribed: &BTreeSet<String>) -> (Vec<String>, Vec<String>) {
+        let wanted = self.wanted();
+        (wanted.difference(subscribed).cloned().collect(), subscribed.difference(&wanted).cloned().collect())
+    }
+
+    /// The channels that somebody wants to hear.
+    pub(super) fn wanted(&self) -> BTreeSet<String> {
         let mut channels = self.channels();
         channels.retain(|_, channel| channel.pinned || !channel.signals.is_empty());
-        let add = channels.keys().filter(|name| !subscribed.contains(*name)).cloned().collect();
-        let remove = subscribed.iter().filter(|name| !channels.contains_key(*name)).cloned().collect();
-        (add, remove)
+        channels.keys().cloned().collect()
+    }
+
+    /// Whether what is told on a channel must reach every server.
+    pub(super) fn is_for_all(&self, name: &str) -> bool {
+        name == self.names.revocations()
     }
 
     /// The server has confirmed these: everybody who waits on them looks once more.
-    fn confirm(&self, names: &[String]) {
+    pub(super) fn confirm(&self, names: &[String], by: &Arc<str>) {
         let mut channels = self.channels();
         let mut signals: Vec<Arc<Notify>> = Vec::new();
         for name in names {
             if let Some(channel) = channels.get_mut(name) {
-                channel.confirmed = true;
+                channel.confirmed = Some(by.clone());
                 if channel.pinned {
                     // An error only says that nobody listens.
                     let _ = self.revoked.send(Notice::Listening);
@@ -162,13 +191,22 @@ impl Wake {
 
     /// Nothing is subscribed any more.
     fn disconnected(&self) {
-        self.channels().values_mut().for_each(|channel| channel.confirmed = false);
+        self.channels().values_mut().for_each(|channel| channel.confirmed = None);
     }
 
-    fn dispatch(&self, message: &Msg) {
-        let name = message.get_channel_name();
-        if name == self.names.revocations() {
-            let payload = String::from_utf8_lossy(message.get_payload_bytes());
+    /// These are not subscribed at that server any more.
+    pub(super) fn disconnected_from<'n>(&self, names: impl IntoIterator<Item = &'n String>, at: &Arc<str>) {
+        let mut channels = self.channels();
+        for name in names {
+            if let Some(channel) = channels.get_mut(name) {
+                channel.confirmed.take_if(|by| by == at);
+            }
+        }
+    }
+
+    pub(super) fn dispatch(&self, name: &str, payload: &[u8]) {
+        if self.is_for_all(name) {
+            let payload = String::from_utf8_lossy(payload);
             // Keys hold no control characters, so the first line is the key.
             if let Some((key, token)) = payload.split_once('\n')
                 && let Some(on) = self.names.parse(key)
@@ -197,7 +235,7 @@ impl Drop for Subscription {
             if let Some(channel) = channels.get_mut(name) {
                 channel.signals.retain(|other| !Arc::ptr_eq(other, &self.signal));
                 if channel.signals.is_empty() {
-                    self.wake.changed.notify_one();
+                    self.wake.changed.send_replace(());
                 }
             }
         }
@@ -217,18 +255,32 @@ impl Drop for Running {
 /// Keeps a connection as long as something is wanted.
 async fn attend(running: Running) {
     let wake = &running.0;
+    match &wake.source {
+        Source::One(link) => attend_one(wake, link).await,
+        Source::Cluster(of) => cluster::attend(wake, of).await,
+    }
+}
+
+async fn attend_one(wake: &Wake, link: &Link) {
+    let mut changes = wake.changes();
     let mut failures = 0;
     while !wake.is_closed() {
-        if wake.differences(&BTreeSet::new()).0.is_empty() {
-            wake.changed.notified().await;
+        if wake.wanted().is_empty() {
+            // The sender lives as long as the store's task.
+            let _ = changes.changed().await;
             continue;
         }
-        let limit = wake.link.options().connect_timeout;
-        match timeout(limit, wake.link.client().get_async_pubsub()).await {
+        let limit = link.options().connect_timeout;
+        let mut followed = Followed { moved: link.moved(), at: Arc::from("") };
+        let connecting = async {
+            let client = followed.server(link).await.map_err(|error| error.to_string())?;
+            client.get_async_pubsub().await.map_err(|error| error.to_string())
+        };
+        match timeout(limit, connecting).await {
             Ok(Ok(connection)) => {
                 let (sink, stream) = connection.split();
                 let since = Instant::now();
-                listen(wake, sink, stream).await;
+                listen(wake, link, (sink, stream), followed).await;
                 wake.disconnected();
                 if since.elapsed() > SETTLED {
                     failures = 0;
@@ -240,27 +292,60 @@ async fn attend(running: Running) {
         failures += 1;
         tokio::select! {
             biased;
-            () = closed(wake) => {}
+            () = closed(wake, &mut changes) => {}
             () = sleep(pause_after(failures)) => {}
         }
     }
 }
 
-async fn closed(wake: &Wake) {
+async fn closed(wake: &Wake, changes: &mut watch::Receiver<()>) {
     while !wake.is_closed() {
-        wake.changed.notified().await;
+        let _ = changes.changed().await;
     }
 }
 
-/// Listens on one connection until it fails.
-async fn listen(wake: &Wake, mut sink: PubSubSink, mut stream: PubSubStream) {
-    let limit = wake.link.options().call_timeout;
+/// The server on which is listened: the one that the data goes to.
+struct Followed {
+    moved: watch::Receiver<Arc<str>>,
+    at: Arc<str>,
+}
+
+impl Followed {
+    async fn server(&mut self, link: &Link) -> Result<Client, StoreError> {
+        match link.target() {
+            Target::Fixed(client, _) => Ok(Client::clone(client)),
+            Target::Watched(_) => {
+                // A real round trip: nobody else may have noticed that the connection is gone.
+                let _: redis::Value = link.command(&redis::cmd("PING")).await?;
+                let connection = link.connection().await?;
+                self.at = connection.at().clone();
+                Ok(connection.client().clone())
+            }
+        }
+    }
+
+    /// Waits until the data goes elsewhere.
+    async fn left_behind(&mut self) {
+        // The sender lives as long as the link.
+        let _ = self.moved.wait_for(|at| *at != self.at && !at.is_empty()).await;
+    }
+}
+
+/// Listens on one connection until it fails, or until the data goes elsewhere.
+async fn listen(
+    wake: &Wake,
+    link: &Link,
+    (mut sink, mut stream): (PubSubSink, PubSubStream),
+    mut followed: Followed,
+) {
+    let limit = link.options().call_timeout;
+    let mut changes = wake.changes();
     let mut subscribed = BTreeSet::new();
     while !wake.is_closed() {
         let (add, remove) = wake.differences(&subscribed);
         if !add.is_empty() {
             match done(timeout(limit, sink.subscribe(&add)).await) {
-                Done::Yes => wake.confirm(&add),
+                Done::Yes => wake.confirm(&add, &followed.at),
                 // Without the right to subscribe nothing is pushed, and trying again and again would not help.
                 Done::Refused => {}
                 Done::No => return,
@@ -278,10 +363,11 @@ async fn listen(wake: &Wake, mut sink: PubSubSink, mut stream: PubSubStream) {
         tokio::select! {
             biased;
             message = stream.next() => match message {
-                Some(message) => wake.dispatch(&message),
+                Some(message) => wake.dispatch(message.get_channel_name(), message.get_payload_bytes()),
                 None => return,
             },
-            () = wake.changed.notified() => {}
+            _ = changes.changed() => {}
+            () = followed.left_behind() => return,
             () = sleep(HEARTBEAT) => {
                 if done(timeout(limit, sink.ping::<redis::Value>()).await) != Done::Yes {
                     return;

@@ -1,9 +1,9 @@
 -- Grants all claims of an attempt, of whatever kinds, or none: looks at everything first and writes only then.
 -- KEYS     those of each claim
 -- ARGV[1]  the token
--- ARGV[2]  how long a writer that readers deny is noted, in milliseconds; 0 if it will not come again
+-- ARGV[2]  how long a writer that readers deny is noted, in milliseconds; 0 if it will not come again; -1: only look
 -- ARGV[3…] for each claim: its kind, its TTL in milliseconds, and its number of permits or the floor of its fence
--- Returns {0, the fence of each claim, or ''}, or {which claim was denied, the kind of its holder ('v': the key's value
+-- Returns {0, the fence of each claim, or '', and then for each claim 1 if it was granted just now}, or {which claim was denied, the kind of its holder ('v': the key's value
 -- tells; 's': a reader; 'p': of a permit; '': none), the holder, its time left, when to ask again}.
 local token, noted_for = arg(), tonumber(arg())
 local claims = {}
@@ -72,6 +72,7 @@ while next_arg < #ARGV do
   if obstacle then return obstacle end
 end
 
+if noted_for < 0 then return {0} end
 -- Everything was looked at; from here on nothing can fail but the first write. A number that then stays unused does
 -- no harm.
 local granted = {0}
@@ -82,6 +83,7 @@ for i, c in ipairs(claims) do
     c.fence = number
   end
   granted[i + 1] = c.fence or ''
+  granted[#claims + i + 1] = c.mine and 0 or 1
 end
 for _, c in ipairs(claims) do
   if c.mine then

@@ -47,5 +47,5 @@ local function keep_for(token, confirm, over, channel)
   if is_error(set) then return 0, set end
   redis.pcall('ZREM', QUEUE, token)
   tidy(over, token)
-  return publish(channel .. ':' .. string.sub(token, 1, 16))
+  return wake(channel .. ':' .. string.sub(token, 1, 16))
 end

@@ -48,6 +48,6 @@ while next_arg < #ARGV do
   wakes[#wakes + 1] = free and channel or false
 end
 for i, channel in ipairs(wakes) do
-  answer[i + 1] = channel and publish(channel) or 0
+  answer[i + 1] = channel and wake(channel) or 0
 end
 return answer

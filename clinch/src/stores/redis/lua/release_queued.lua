@@ -21,11 +21,11 @@ if unconfirmed then forget(token) end
 local held = was_mine and not unconfirmed and 1 or 0
 local noted = redis.pcall('GET', KEYS[4]) == token
 if noted then redis.pcall('DEL', KEYS[4]) end
-if value and not was_mine then return {held, noted and publish(channel) or 0, ''} end
+if value and not was_mine then return {held, noted and wake(channel) or 0, ''} end
 
 local sound, heir, kept_for, over = pcall(first_in_line)
 if sound and heir then
   local receivers, failed = keep_for(heir, kept_for, over, channel)
   if not failed then return {held, receivers, string.sub(heir, 1, 16)} end
 end
-return {held, was_mine and publish(channel) or 0, ''}
+return {held, was_mine and wake(channel) or 0, ''}

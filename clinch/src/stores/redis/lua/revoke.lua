@@ -24,6 +24,6 @@ else
   deleted = redis.pcall('DEL', c.key)
 end
 if is_error(deleted) then return deleted end
-publish(revocations, c.key .. '\n' .. token)
-if free then publish(channel) end
+redis.pcall('PUBLISH', revocations, c.key .. '\n' .. token)
+if free then wake(channel) end
 return 1

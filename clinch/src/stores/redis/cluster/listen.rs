@@ -1,0 +1,313 @@
+//! Wake-ups and revocations from a Cluster: a connection to every server that serves the slot of a channel which is wanted.
+//!
+//! From 7.0 on wake-ups go over sharded channels, which only the slot's own server hears; revocations go to all servers, and
+//! are heard at one. When a slot moves, its server ends the subscriptions by itself: whoever hears that makes its connection
+//! anew, because the client library would take the notice for the answer to something else. The channel then belongs to
+//! another server, and is subscribed there.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, ServerErrorKind, Value};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Cluster;
+use super::slots::slot;
+use super::topology::Node;
+use crate::stores::redis::link::pause_after;
+use crate::stores::redis::wake::{HEARTBEAT, SETTLED, Wake};
+
+/// When it is looked again for a channel whose server is not known.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+type Listening<'a> = Pin<Box<dyn Future<Output = Arc<str>> + Send + 'a>>;
+
+/// Listens wherever something is wanted, as long as something is.
+pub(in crate::stores::redis) async fn attend(wake: &Arc<Wake>, cluster: &Arc<Cluster>) {
+    let (mut changes, mut map) = (wake.changes(), cluster.changed.subscribe());
+    let mut listening: FuturesUnordered<Listening<'_>> = FuturesUnordered::new();
+    let mut at: BTreeSet<Arc<str>> = BTreeSet::new();
+    while !wake.is_closed() {
+        let mut homeless = false;
+        for name in wake.wanted() {
+            match cluster.owner(slot(&name)) {
+                Some(node) if at.insert(node.at.clone()) => {
+                    listening.push(Box::pin(listen_at(wake, cluster, node)));
+                }
+                Some(_) => {}
+                None => homeless = true,
+            }
+        }
+        if homeless {
+            cluster.refresh_soon();
+        }
+        tokio::select! {
+            biased;
+            Some(ended) = listening.next(), if !listening.is_empty() => {
+                at.remove(&ended);
+            }
+            _ = changes.changed() => {}
+            _ = map.changed() => {}
+            () = sleep(LOOK_AGAIN), if homeless => {}
+        }
+    }
+}
+
+/// The channels that are wanted and belong to this server.
+fn wanted_at(wake: &Wake, cluster: &Cluster, node: &Node) -> BTreeSet<String> {
+    let mut wanted = wake.wanted();
+    wanted.retain(|name| cluster.owner(slot(name)).is_some_and(|owner| owner.at == node.at));
+    wanted
+}
+
+/// Listens at one server as long as something is wanted there.
+async fn listen_at(wake: &Arc<Wake>, cluster: &Arc<Cluster>, node: Arc<Node>) -> Arc<str> {
+    let mut failures = 0;
+    while !wanted_at(wake, cluster, &node).is_empty() {
+        let began = Instant::now();
+        let ear = Arc::new(Ear::default());
+        match timeout(cluster.options.connect_timeout, connect(wake, cluster, &node, &ear)).await {
+            Ok(Ok(redis)) => {
+                let mut subscribed = BTreeSet::new();
+                let over = listen(wake, cluster, &node, redis, &ear, &mut subscribed).await;
+                wake.disconnected_from(&subscribed, &node.at);
+                if over {
+                    break;
+                }
+                if began.elapsed() > SETTLED {
+                    failures = 0;
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, at = %node.at, "no connection for wake-ups; waiters poll");
+            }
+            Err(_) => tracing::debug!(at = %node.at, "no connection for wake-ups in time; waiters poll"),
+        }
+        failures += 1;
+        // The server may have gone, or the slot.
+        cluster.refresh_soon();
+        sleep(pause_after(failures)).await;
+    }
+    node.at.clone()
+}
+
+/// What comes over a connection without being asked for.
+#[derive(Default)]
+struct Ear {
+    /// The connection is gone, or answers on it can no longer be told apart.
+    deaf: AtomicBool,
+    changed: Notify,
+    /// Channels whose subscription we are ending ourselves.
+    leaving: Mutex<BTreeSet<String>>,
+}
+
+impl Ear {
+    fn is_deaf(&self) -> bool {
+        self.deaf.load(Ordering::Acquire)
+    }
+
+    fn hear(&self, wake: &Wake, push: &PushInfo) {
+        let text = |at: usize| match push.data.get(at) {
+            Some(Value::BulkString(bytes)) => Some(bytes.as_slice()),
+            _ => None,
+        };
+        let channel = text(0).map(String::from_utf8_lossy);
+        match push.kind {
+            PushKind::Message | PushKind::SMessage => {
+                if let (Some(channel), Some(payload)) = (channel, text(1)) {
+                    wake.dispatch(&channel, payload);
+                }
+                return;
+            }
+            PushKind::SUnsubscribe => {
+                let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+                if channel.is_some_and(|channel| leaving.contains(channel.as_ref())) {
+                    return;
+                }
+            }
+            PushKind::Disconnection => {}
+            _ => return,
+        }
+        self.deaf.store(true, Ordering::Release);
+        self.changed.notify_one();
+    }
+}
+
+async fn connect(
+    wake: &Arc<Wake>,
+    cluster: &Cluster,
+    node: &Node,
+    ear: &Arc<Ear>,
+) -> Result<MultiplexedConnection, String> {
+    let (wake, ear) = (wake.clone(), ear.clone());
+    let push = move |push: PushInfo| {
+        ear.hear(&wake, &push);
+        Ok::<_, Infallible>(())
+    };
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_push_sender(push);
+    let client =
+        cluster.opener.pushing().at(&node.place.0, node.place.1).map_err(|error| error.to_string())?;
+    client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| error.to_string())
+}
+
+/// Listens on one connection until it fails; or until nothing is wanted there any more, and then it says so.
+async fn listen(
+    wake: &Wake,
+    cluster: &Cluster,
+    node: &Node,
+    mut redis: MultiplexedConnection,
+    ear: &Ear,
+    subscribed: &mut BTreeSet<String>,
+) -> bool {
+    let limit = cluster.options.call_timeout;
+    let (mut changes, mut map) = (wake.changes(), cluster.changed.subscribe());
+    while !wake.is_closed() {
+        let wanted = wanted_at(wake, cluster, node);
+        if wanted.is_empty() {
+            return true;
+        }
+        let add: Vec<_> = wanted.difference(subscribed).cloned().collect();
+        if !add.is_empty() {
+            let command = |name: &String| {
+                let sharded = cluster.sharded.load(Ordering::Acquire) && !wake.is_for_all(name);
+                if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" }
+            };
+            let Ok(Ok(answers)) = timeout(limit, each(&mut redis, &add, command)).await else { return false };
+            if ear.is_deaf() || answers.iter().any(is_elsewhere) {
+                return false;
+            }
+            let confirmed: Vec<_> = add
+                .iter()
+                .zip(&answers)
+                .filter(|(_, answer)| !is_refused(answer))
+                .map(|(name, _)| name.clone())
+                .collect();
+            subscribed.extend(add);
+            wake.confirm(&confirmed, &node.at);
+        }
+        let remove: Vec<_> = subscribed.difference(&wanted).cloned().collect();
+        if !remove.is_empty() {
+            wake.disconnected_from(&remove, &node.at);
+            let command = |name: &String| {
+                let sharded = cluster.sharded.load(Ordering::Acquire) && !wake.is_for_all(name);
+                if sharded { "SUNSUBSCRIBE" } else { "UNSUBSCRIBE" }
+            };
+            *ear.leaving.lock().unwrap_or_else(PoisonError::into_inner) = remove.iter().cloned().collect();
+            let left = timeout(limit, each(&mut redis, &remove, command)).await;
+            if !matches!(left, Ok(Ok(_))) || ear.is_deaf() {
+                return false;
+            }
+            remove.iter().for_each(|name| {
+                subscribed.remove(name);
+            });
+            ear.leaving.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        tokio::select! {
+            biased;
+            () = ear.changed.notified() => return false,
+            _ = changes.changed() => {}
+            _ = map.changed() => {}
+            () = sleep(HEARTBEAT) => {
+                let ping = redis::cmd("PING");
+                if !matches!(timeout(limit, redis.req_packed_command(&ping)).await, Ok(Ok(_))) || ear.is_deaf() {
+                    return false;
+                }
+            }
+        }
+    }
+    true
+}
+
+/// One command for each channel: channels of one command would have to be of one slot, and be answered one by one.
+async fn each(
+    redis: &mut MultiplexedConnection,
+    names: &[String],
+    command: impl Fn(&String) -> &'static str,
+) -> redis::RedisResult<Vec<Value>> {
+    let mut pipeline = redis::pipe();
+    for name in names {
+        pipeline.cmd(command(name)).arg(name);
+    }
+    redis.req_packed_commands(&pipeline, 0, names.len()).await
+}
+
+/// Whether a server says that the channel is not, or not yet, its own.
+fn is_elsewhere(answer: &Value) -> bool {
+    let Value::ServerError(error) = answer else { return false };
+    matches!(
+        error.kind(),
+        Some(
+            ServerErrorKind::Moved
+                | ServerErrorKind::Ask
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+        )
+    )
+}
+
+fn is_refused(answer: &Value) -> bool {
+    let Value::ServerError(error) = answer else { return false };
+    let code = error.code();
+    tracing::warn!(
+        code,
+        "Redis refuses to push wake-ups; waiters poll (see the rights of the user to channels)"
+    );
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use clinch_testkit::deployment::RedisCluster;
+
+    use super::*;
+    use crate::key::Key;
+    use crate::lease::{Attempt, Claim, ClaimKey, Token};
+    use crate::store::{Notice, Store, StoreError};
+    use crate::stores::StoreOptions;
+    use crate::stores::redis::RedisClusterStore;
+
+    /// Before 7.0 there are no sharded channels: what one server is told all others tell on.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn without_sharded_channels_plain_ones_do() -> Result<(), StoreError> {
+        let cluster = RedisCluster::start();
+        let options = StoreOptions { call_timeout: Duration::from_secs(10), ..StoreOptions::default() };
+        let store = RedisClusterStore::connect(&cluster.url(), &options).await?.unsharded();
+        let mut revocations = store.revocations();
+        for name in ["a", "b", "c", "d", "e"] {
+            let key = Key::new(name).unwrap();
+            let lease = Attempt::one(
+                Token::from_text(format!("{name}-token")),
+                Claim::exclusive(key.clone(), HEARTBEAT),
+            );
+            store.acquire(&lease).await?;
+            let mut wakeups = store.wakeups(&ClaimKey::lock(key.clone()), None);
+            timeout(HEARTBEAT, wakeups.next()).await.unwrap();
+            let released = store.release(&lease).await?;
+            assert_eq!((released.held, released.woken), (true, None));
+            timeout(HEARTBEAT, wakeups.next()).await.unwrap();
+            store.acquire(&lease).await?;
+            assert!(store.revoke(&ClaimKey::lock(key), lease.token()).await?);
+            let told = async {
+                loop {
+                    if matches!(revocations.next().await, Some(Notice::Revoked(told)) if told.token == *lease.token())
+                    {
+                        break;
+                    }
+                }
+            };
+            timeout(HEARTBEAT, told).await.unwrap();
+        }
+        Ok(())
+    }
+}

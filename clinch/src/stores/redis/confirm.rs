@@ -1,0 +1,49 @@
+//! Grants that replicas must confirm: the acquire and a `WAIT` go out together, over a connection that nobody else uses
+//! meanwhile. Elsewhere `WAIT` would answer for nothing, and on the shared connection it would keep everybody waiting.
+//!
+//! It makes the window in which a failover forgets a lock narrower and does not close it: the replica that is promoted need not
+//! be the one that confirmed, and what was confirmed is not on any disk.
+
+use redis::Value;
+
+use super::address::Replicas;
+use super::error::nonsense;
+use crate::store::{ErrorKind, StoreError};
+use crate::stores::StoreOptions;
+
+/// Whether replicas can be waited for within the limit of a call.
+pub(super) fn check(replicas: Option<Replicas>, options: &StoreOptions) -> Result<(), StoreError> {
+    match replicas {
+        Some(replicas) if replicas.within >= options.call_timeout => {
+            let reason = format!(
+                "`replicas_timeout` is {:?}, but a call may take {:?} in all; accepted is less than that",
+                replicas.within, options.call_timeout
+            );
+            Err(StoreError::not_applied(ErrorKind::Config, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The answer to the acquire alone, and what is to be told if it was a grant: that too few confirmed it.
+pub(super) fn read(
+    answer: Value,
+    replicas: Option<Replicas>,
+) -> Result<(Value, Option<StoreError>), StoreError> {
+    let Some(replicas) = replicas else { return Ok((answer, None)) };
+    let (answer, confirmed): (Value, u32) = redis::from_redis_value(answer).map_err(nonsense)?;
+    let too_few = (confirmed < replicas.least).then(|| {
+        let message = format!(
+            "too few replicas confirmed it: {confirmed} of {} within {:?}; it was given back",
+            replicas.least, replicas.within
+        );
+        StoreError::not_applied(ErrorKind::Refused, message)
+    });
+    Ok((answer, too_few))
+}
+
+/// What is told if it could not even be given back.
+pub(super) fn not_given_back(too_few: &StoreError, error: &StoreError) -> StoreError {
+    let message = format!("{}, or so it should be: {}", too_few.message(), error.message());
+    StoreError::unknown(error.kind(), message)
+}

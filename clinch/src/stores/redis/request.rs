@@ -1,0 +1,88 @@
+//! What is sent in one exchange: a script by its hash, and by its source where the server does not know it; scripts together;
+//! one with what must go before or behind it.
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, RedisError, RedisResult, Value};
+
+use super::scripts::Call;
+
+/// What is sent.
+pub(super) enum Request<'a> {
+    Script(&'a Call),
+    /// All at once; each answer may be an error of its own.
+    Scripts(&'a [Call]),
+    /// After `ASKING`, which is good for the one command behind it.
+    Asking(&'a Call),
+    Command(&'a Cmd),
+}
+
+impl Request<'_> {
+    /// Whether it would keep others waiting.
+    pub(super) fn needs_own_connection(&self) -> bool {
+        matches!(self, Self::Script(call) | Self::Asking(call) if call.confirmation().is_some())
+    }
+
+    pub(super) async fn send(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
+        match self {
+            Self::Script(call) | Self::Asking(call) if call.confirmation().is_some() => {
+                let asking = matches!(self, Self::Asking(_)).then(|| redis::cmd("ASKING"));
+                let together = |script| asking.clone().into_iter().chain([script]).chain(call.confirmation());
+                let mut answers = pipelined(&mut redis, together(call.by_hash())).await?;
+                if answers.iter().any(lacks_script) {
+                    answers = pipelined(&mut redis, together(call.by_source())).await?;
+                }
+                let mut last = || answers.pop().unwrap_or(Value::Nil).extract_error();
+                let (confirmed, answer) = (last(), last()?);
+                Ok(Value::Array(vec![answer, confirmed?]))
+            }
+            Self::Command(command) => redis.req_packed_command(command).await?.extract_error(),
+            Self::Script(call) => {
+                match redis.req_packed_command(&call.by_hash()).await.and_then(Value::extract_error) {
+                    Err(error) if is_noscript(&error) => {
+                        redis.req_packed_command(&call.by_source()).await?.extract_error()
+                    }
+                    answer => answer,
+                }
+            }
+            Self::Asking(call) => {
+                let asking = |command| [redis::cmd("ASKING"), command].into_iter();
+                let mut answers = pipelined(&mut redis, asking(call.by_hash())).await?;
+                if answers.last().is_some_and(lacks_script) {
+                    answers = pipelined(&mut redis, asking(call.by_source())).await?;
+                }
+                answers.pop().unwrap_or(Value::Nil).extract_error()
+            }
+            Self::Scripts(calls) => {
+                let mut answers = pipelined(&mut redis, calls.iter().map(Call::by_hash)).await?;
+                let unknown: Vec<usize> = (0..answers.len()).filter(|i| lacks_script(&answers[*i])).collect();
+                if !unknown.is_empty() {
+                    let by_source = unknown.iter().filter_map(|i| calls.get(*i)).map(Call::by_source);
+                    let again = pipelined(&mut redis, by_source).await?;
+                    for (i, answer) in unknown.into_iter().zip(again) {
+                        answers[i] = answer;
+                    }
+                }
+                Ok(Value::Array(answers))
+            }
+        }
+    }
+}
+
+async fn pipelined(
+    redis: &mut MultiplexedConnection,
+    commands: impl Iterator<Item = Cmd>,
+) -> RedisResult<Vec<Value>> {
+    let mut pipeline = redis::pipe();
+    commands.for_each(|command| {
+        pipeline.add_command(command);
+    });
+    redis.req_packed_commands(&pipeline, 0, pipeline.len()).await
+}
+
+fn lacks_script(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.kind() == Some(redis::ServerErrorKind::NoScript))
+}
+
+fn is_noscript(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript)
+}
