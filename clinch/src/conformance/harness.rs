@@ -63,6 +63,8 @@ pub struct Pace {
     pub patience: Duration,
     /// How long the suite watches for something that must not come. 200 ms.
     pub quiet: Duration,
+    /// The longest TTL that the store serves. Ten years.
+    pub longest_ttl: Duration,
     /// How long one promise may take altogether before the store counts as stuck. 60 s.
     pub limit: Duration,
 }
@@ -74,6 +76,7 @@ impl Default for Pace {
             lag: Duration::from_millis(50),
             patience: Duration::from_secs(5),
             quiet: Duration::from_millis(200),
+            longest_ttl: Duration::from_secs(86_400 * 3_653),
             limit: Duration::from_secs(60),
         }
     }

@@ -4,6 +4,8 @@
 mod in_flight;
 pub mod memory;
 #[cfg(feature = "redis")]
+pub mod quorum;
+#[cfg(feature = "redis")]
 pub mod redis;
 mod rules;
 #[cfg(feature = "sqlite")]
@@ -79,6 +81,10 @@ const CHECKS: &[(&str, Check)] = &[
     ("redis", redis::check),
     #[cfg(feature = "redis")]
     ("redis+unix", redis::check),
+    #[cfg(feature = "redis")]
+    ("redis+quorum", quorum::check),
+    #[cfg(feature = "redis-tls")]
+    ("rediss+quorum", quorum::check),
     #[cfg(feature = "redis-tls")]
     ("rediss", redis::check),
     #[cfg(feature = "sqlite")]
@@ -94,6 +100,10 @@ const SCHEMES: &[(&str, Connect)] = &[
     ("redis", redis::connect),
     #[cfg(feature = "redis")]
     ("redis+unix", redis::connect),
+    #[cfg(feature = "redis")]
+    ("redis+quorum", quorum::connect),
+    #[cfg(feature = "redis-tls")]
+    ("rediss+quorum", quorum::connect),
     #[cfg(feature = "redis-tls")]
     ("rediss", redis::connect),
     #[cfg(feature = "sqlite")]
@@ -106,6 +116,10 @@ const ABSENT: &[(&str, &str)] = &[
     ("redis", "redis"),
     #[cfg(not(feature = "redis"))]
     ("redis+unix", "redis"),
+    #[cfg(not(feature = "redis"))]
+    ("redis+quorum", "redis"),
+    #[cfg(not(feature = "redis-tls"))]
+    ("rediss+quorum", "redis-tls"),
     #[cfg(not(feature = "redis-tls"))]
     ("rediss", "redis-tls"),
     #[cfg(not(feature = "sqlite"))]
@@ -147,6 +161,8 @@ pub(crate) fn with_database(url: &str, database: u32) -> Option<(String, Option<
             };
             Some((format!("{scheme}://{address}/{database}"), path.trim_matches('/').parse().ok()))
         }
+        #[cfg(feature = "redis")]
+        "redis+quorum" | "rediss+quorum" => quorum::with_database(url, database),
         "redis+unix" => {
             let (address, query) = url.split_once('?').unwrap_or((url, ""));
             let (named, others): (Vec<_>, Vec<_>) =
@@ -256,11 +272,12 @@ pub fn without_password(url: &str) -> String {
     }
 }
 
-/// Whether what stands before a path is a host, with a number as its port if it has one.
+/// Whether what stands before a path is a host, or several, each with a number as its port if it has one.
 fn is_address(host: &str) -> bool {
-    let authority = host.split('/').next().unwrap_or_default();
-    let port = authority.rsplit_once(']').map_or(authority, |(_, after)| after).split_once(':');
-    port.is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+    host.split('/').next().unwrap_or_default().split(',').all(|authority| {
+        let port = authority.rsplit_once(']').map_or(authority, |(_, after)| after).split_once(':');
+        port.is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+    })
 }
 
 #[cfg(test)]
@@ -279,6 +296,9 @@ mod tests {
             ("redis://:secret#@h:1/0?x=secret", "redis://:***@h:1/0?…"),
             ("redis://u:secret/0", "redis://…"),
             ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
+            ("redis+quorum://u:secret@a:1,b:2,c/0?max_ttl=9s", "redis+quorum://u:***@a:1,b:2,c/0?…"),
+            ("redis+quorum://a:1,b:2,c", "redis+quorum://a:1,b:2,c"),
+            ("redis+quorum://a:1,b:secret,c", "redis+quorum://…"),
             ("sqlite:///var/lib/u:x@h/clinch.db", "sqlite:///var/lib/u:x@h/clinch.db"),
             ("sqlite:clinch.db", "sqlite:clinch.db"),
             ("memory:", "memory:"),

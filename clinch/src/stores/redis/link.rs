@@ -20,6 +20,7 @@ use super::scripts::Call;
 use crate::store::{ErrorKind, StoreError};
 use crate::stores::StoreOptions;
 use crate::stores::in_flight::{InFlight, Purpose};
+use crate::stores::quorum::Probation;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -31,6 +32,8 @@ pub(super) struct Connection {
     since: Instant,
     /// Microseconds after `since` at which the last answer came.
     last_answer: AtomicU64,
+    /// Until when the server behind it grants nothing. It is the same process as long as the connection lives.
+    probation: Option<Probation>,
 }
 
 impl fmt::Debug for Connection {
@@ -100,6 +103,8 @@ pub(super) struct Link {
     shown: String,
     in_flight: InFlight,
     state: Arc<Mutex<State>>,
+    /// A server that was started anew grants nothing before leases of this TTL are over.
+    sits_out: Option<Duration>,
 }
 
 impl fmt::Debug for Link {
@@ -112,7 +117,14 @@ impl Link {
     /// `shown` is the address as it may be printed.
     pub(super) fn new(client: Client, options: StoreOptions, shown: String) -> Self {
         let in_flight = InFlight::new(options.max_in_flight);
-        Self { client, options, shown, in_flight, state: Arc::default() }
+        Self { client, options, shown, in_flight, state: Arc::default(), sits_out: None }
+    }
+
+    /// The same, to a server that grants nothing until every lease of up to `max_ttl` is over that it may have forgotten
+    /// when it was started.
+    pub(super) fn sitting_out(mut self, max_ttl: Duration) -> Self {
+        self.sits_out = Some(max_ttl);
+        self
     }
 
     pub(super) const fn client(&self) -> &Client {
@@ -168,7 +180,7 @@ impl Link {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(self.options.max_in_flight);
         let (client, shown, limit) = (self.client.clone(), self.shown.clone(), self.options.connect_timeout);
-        let (runtime, state) = (self.options.runtime.clone(), self.state.clone());
+        let (runtime, state, sits_out) = (self.options.runtime.clone(), self.state.clone(), self.sits_out);
         let connect = async move {
             if let Some(at) = retry_at {
                 sleep_until(at).await;
@@ -177,13 +189,17 @@ impl Link {
                 let mut redis = client.get_multiplexed_async_connection_with_config(&config).await?;
                 // A real round trip: it tells whether this is Redis, and whether we may talk to it.
                 redis::cmd("PING").exec_async(&mut redis).await?;
-                RedisResult::Ok(redis)
+                let probation = match sits_out {
+                    Some(max_ttl) => Some(probation(&mut redis, max_ttl).await?),
+                    None => None,
+                };
+                RedisResult::Ok((redis, probation))
             };
             let made = match timeout(limit, making).await {
-                Ok(Ok(redis)) => {
+                Ok(Ok((redis, probation))) => {
                     let since = Instant::now();
                     let (broken, last_answer) = (AtomicBool::new(false), AtomicU64::new(0));
-                    Ok(Arc::new(Connection { redis, broken, since, last_answer }))
+                    Ok(Arc::new(Connection { redis, broken, since, last_answer, probation }))
                 }
                 Ok(Err(error)) => Err(not_connected(&shown, error)),
                 Err(_) => {
@@ -273,6 +289,10 @@ impl Link {
                 Err(StoreError::not_applied(ErrorKind::Unavailable, message))
             })?,
         };
+        let probation = connection.probation.as_ref().filter(|_| purpose == Purpose::Grant);
+        if let Some(refusal) = probation.and_then(Probation::refusal) {
+            return Err(refusal);
+        }
         sending(&connection);
         let sent_at = Instant::now();
         let answer = timeout_at(deadline, request.send(connection.redis.clone())).await;
@@ -315,6 +335,14 @@ impl Link {
             state.current = None;
         }
     }
+}
+
+/// For how long the server behind a new connection still grants nothing.
+async fn probation(redis: &mut MultiplexedConnection, max_ttl: Duration) -> RedisResult<Probation> {
+    let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
+    let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:")?.trim().parse().ok());
+    // One that does not tell may have been started this moment.
+    Ok(Probation::after(Duration::from_secs(uptime.unwrap_or_default()), max_ttl))
 }
 
 /// What is sent.

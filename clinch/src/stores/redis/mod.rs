@@ -89,9 +89,19 @@ impl RedisStore {
         // Both at once: the warning costs no round trip of its own.
         let (primary, ()) = join(refuse_replica(&link), diagnose::warn_of_eviction(&link)).await;
         primary?;
+        Ok(Self::on(link, options))
+    }
+
+    /// One of several servers that know nothing of each other; it is connected to when it is first needed.
+    pub(super) fn node(url: &str, options: &StoreOptions, max_ttl: Duration) -> Result<Self, StoreError> {
+        let link = Link::new(client(url, options)?, options.clone(), without_password(url));
+        Ok(Self::on(Arc::new(link.sitting_out(max_ttl)), options))
+    }
+
+    fn on(link: Arc<Link>, options: &StoreOptions) -> Self {
         let names = Names::new(&options.prefix);
         let wake = Arc::new(Wake::new(link.clone(), names.clone()));
-        Ok(Self { link, wake, names })
+        Self { link, wake, names }
     }
 }
 
@@ -200,7 +210,7 @@ impl Store for RedisStore {
             }
             let call = claims::acquire(&self.names, attempt);
             let mut over = None;
-            let answer = self.link.run(Purpose::Other, &call, None, |connection| {
+            let answer = self.link.run(Purpose::Grant, &call, None, |connection| {
                 over = Some(going_out(attempt, connection));
             });
             let answer: Result<Value, _> = answer.await;
@@ -339,7 +349,7 @@ impl RedisStore {
         }
         let calls: Vec<Call> = attempts.iter().map(|attempt| claims::acquire(&self.names, attempt)).collect();
         let mut over = None;
-        let answers = self.link.run_each(Purpose::Other, &calls, |connection| {
+        let answers = self.link.run_each(Purpose::Grant, &calls, |connection| {
             for attempt in attempts {
                 over = Some(going_out(attempt, connection));
             }

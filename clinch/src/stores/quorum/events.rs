@@ -1,0 +1,164 @@
+//! What nodes tell by themselves, as one stream.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::select_all;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, broadcast};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::QuorumStore;
+use super::ballot::majority;
+use crate::lease::{ClaimKey, Token};
+use crate::store::{Notice, Revocations, Wakeups};
+
+/// How many revocations a slow listener may fall behind.
+const BACKLOG: usize = 256;
+/// When most nodes have told that a place became free: contenders do not come back all at the same instant.
+const SPREAD_MS: u64 = 5;
+/// When only some of them have: mostly it was a vote that somebody took back.
+const FEW_MS: (u64, u64) = (100, 200);
+
+/// Random pauses: from a seed, or different in every process.
+#[derive(Debug)]
+pub(super) struct Dice(AtomicU64);
+
+impl Dice {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed))
+    }
+
+    /// A time from `least` to `most` milliseconds.
+    fn ms(&self, least: u64, most: u64) -> Duration {
+        // A weyl sequence and a good mix of its bits: all that spreading a few clients needs.
+        let mut x = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Duration::from_millis(least + (x ^ (x >> 31)) % (most - least + 1))
+    }
+}
+
+/// Ends a task when it is dropped.
+struct Ends(AbortHandle);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Fires for several streams: soon after more than half of them have, later if fewer did.
+async fn merge(mut streams: Vec<Wakeups>, signal: Arc<Notify>, dice: Arc<Dice>) {
+    let enough = majority(streams.len());
+    loop {
+        let mut fired = vec![false; streams.len()];
+        let mut few = None;
+        loop {
+            let firing = select_all(streams.iter_mut().map(|stream| Box::pin(stream.next())));
+            let far = Instant::now() + Duration::from_secs(86_400);
+            match timeout_at(few.unwrap_or(far), firing).await {
+                Ok(((), number, _)) => fired[number] = true,
+                Err(_) if few.is_none() => continue,
+                Err(_) => break,
+            }
+            if fired.iter().filter(|fired| **fired).count() >= enough {
+                sleep(dice.ms(0, SPREAD_MS)).await;
+                break;
+            }
+            few.get_or_insert_with(|| Instant::now() + dice.ms(FEW_MS.0, FEW_MS.1));
+        }
+        // What the others told meanwhile was about the same.
+        for stream in &mut streams {
+            let _ = stream.next().now_or_never();
+        }
+        signal.notify_one();
+    }
+}
+
+/// The revocations of all nodes, once somebody has asked for them.
+#[derive(Debug)]
+pub(super) struct Heard {
+    sender: broadcast::Sender<Notice>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Which nodes are listened to.
+    listening: Vec<bool>,
+    tasks: Vec<AbortHandle>,
+}
+
+impl State {
+    fn is_listening(&self) -> bool {
+        let listening = self.listening.iter().filter(|listening| **listening).count();
+        listening >= majority(self.listening.len())
+    }
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Heard {
+    pub(super) fn new() -> Self {
+        Self { sender: broadcast::channel(BACKLOG).0, state: Arc::default() }
+    }
+
+    pub(super) fn close(&self) {
+        locked(&self.state).tasks.drain(..).for_each(|task| task.abort());
+    }
+}
+
+/// Hands on what one node tells. A revocation is carried out by more than half of the nodes, so whoever listens to as many
+/// hears of every one.
+async fn forward(
+    mut notices: Revocations,
+    number: usize,
+    state: Arc<Mutex<State>>,
+    sender: broadcast::Sender<Notice>,
+) {
+    while let Some(notice) = notices.next().await {
+        let told = match notice {
+            Notice::Listening => {
+                let mut state = locked(&state);
+                state.listening[number] = true;
+                state.is_listening()
+            }
+            Notice::Revoked(_) => true,
+        };
+        if told {
+            // An error only says that nobody listens.
+            let _ = sender.send(notice);
+        }
+    }
+}
+
+impl QuorumStore {
+    pub(super) fn merged_wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
+        let Ok(runtime) = Handle::try_current() else { return Wakeups::never() };
+        let streams = self.nodes.iter().map(|node| node.wakeups(on, queued)).collect();
+        let signal = Arc::new(Notify::new());
+        let task = runtime.spawn(merge(streams, signal.clone(), self.dice.clone()));
+        Wakeups::new(signal, Ends(task.abort_handle()))
+    }
+
+    pub(super) fn merged_revocations(&self) -> Revocations {
+        let events = self.heard.sender.subscribe();
+        let mut state = locked(&self.heard.state);
+        if let (true, Ok(runtime)) = (state.tasks.is_empty(), Handle::try_current()) {
+            state.listening = vec![false; self.nodes.len()];
+            for (number, node) in self.nodes.iter().enumerate() {
+                let (shared, sender) = (self.heard.state.clone(), self.heard.sender.clone());
+                let task = runtime.spawn(forward(node.revocations(), number, shared, sender));
+                state.tasks.push(task.abort_handle());
+            }
+        }
+        let listening = !state.listening.is_empty() && state.is_listening();
+        Revocations::new(events, listening)
+    }
+}
