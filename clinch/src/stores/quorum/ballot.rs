@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lease::Token;
+use crate::lease::{Holder, Token};
 use crate::store::{Denial, Effect, ErrorKind, Renewal, StoreError};
 
 /// How many of `nodes` are more than half.
@@ -128,18 +128,32 @@ impl Ballot<Vote> {
         }
     }
 
-    /// The denial for all: the holder whom most of them name, and when enough of them will be free.
-    pub(super) fn denial(&self) -> Denial {
-        let denials = || self.answers().iter().filter_map(|(_, vote)| vote.denial());
-        let names = |token: &Token| denials().filter(|denial| named(denial) == Some(token)).count();
-        let mut holder = None;
-        let mut most = 0;
-        for denial in denials() {
+    fn denials(&self) -> impl Iterator<Item = &Denial> {
+        self.answers().iter().filter_map(|(_, vote)| vote.denial())
+    }
+
+    /// The holder whom most of them name, and how many do.
+    fn holder(&self) -> (Option<&Holder>, usize) {
+        let names = |token: &Token| self.denials().filter(|denial| named(denial) == Some(token)).count();
+        let mut found = (None, 0);
+        for denial in self.denials() {
             let times = named(denial).map_or(0, names);
-            if times > most {
-                (holder, most) = (denial.holder.clone(), times);
+            if times > found.1 {
+                found = (denial.holder.as_ref(), times);
             }
         }
+        found
+    }
+
+    /// Whether nobody has it, as far as those tell that can be asked: the votes are divided between several.
+    pub(super) fn is_split(&self) -> bool {
+        self.holder().1 + self.open() < self.majority()
+    }
+
+    /// The denial for all: the holder whom most of them name, and when enough of them will be free.
+    pub(super) fn denial(&self) -> Denial {
+        let denials = || self.denials();
+        let holder = self.holder().0.cloned();
         let granted = self.with(|vote| *vote == Vote::Granted);
         let mut ends: Vec<Duration> = denials().map(|d| d.retry_after.unwrap_or(Duration::MAX)).collect();
         ends.sort_unstable();
@@ -151,7 +165,7 @@ impl Ballot<Vote> {
 }
 
 fn named(denial: &Denial) -> Option<&Token> {
-    denial.holder.as_ref().map(crate::lease::Holder::token)
+    denial.holder.as_ref().map(Holder::token)
 }
 
 impl Vote {

@@ -1,6 +1,5 @@
 //! What nodes tell by themselves, as one stream.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,34 +12,14 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::QuorumStore;
 use super::ballot::majority;
+use super::contention::Contention;
 use crate::lease::{ClaimKey, Token};
 use crate::store::{Notice, Revocations, Wakeups};
 
 /// How many revocations a slow listener may fall behind.
 const BACKLOG: usize = 256;
-/// When most nodes have told that a place became free: contenders do not come back all at the same instant.
-const SPREAD_MS: u64 = 5;
-/// When only some of them have: mostly it was a vote that somebody took back.
+/// When only some of the nodes have told that a place became free: mostly it was a vote that somebody took back.
 const FEW_MS: (u64, u64) = (100, 200);
-
-/// Random pauses: from a seed, or different in every process.
-#[derive(Debug)]
-pub(super) struct Dice(AtomicU64);
-
-impl Dice {
-    pub(super) const fn new(seed: u64) -> Self {
-        Self(AtomicU64::new(seed))
-    }
-
-    /// A time from `least` to `most` milliseconds.
-    fn ms(&self, least: u64, most: u64) -> Duration {
-        // A weyl sequence and a good mix of its bits: all that spreading a few clients needs.
-        let mut x = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Duration::from_millis(least + (x ^ (x >> 31)) % (most - least + 1))
-    }
-}
 
 /// Ends a task when it is dropped.
 struct Ends(AbortHandle);
@@ -51,8 +30,9 @@ impl Drop for Ends {
     }
 }
 
-/// Fires for several streams: soon after more than half of them have, later if fewer did.
-async fn merge(mut streams: Vec<Wakeups>, signal: Arc<Notify>, dice: Arc<Dice>) {
+/// Fires for the streams of a key: soon after more than half of them have, but not for all contenders at the same instant;
+/// later if fewer did.
+async fn merge(mut streams: Vec<Wakeups>, on: ClaimKey, signal: Arc<Notify>, contention: Arc<Contention>) {
     let enough = majority(streams.len());
     loop {
         let mut fired = vec![false; streams.len()];
@@ -66,10 +46,10 @@ async fn merge(mut streams: Vec<Wakeups>, signal: Arc<Notify>, dice: Arc<Dice>) 
                 Err(_) => break,
             }
             if fired.iter().filter(|fired| **fired).count() >= enough {
-                sleep(dice.ms(0, SPREAD_MS)).await;
+                sleep(contention.pause(&on)).await;
                 break;
             }
-            few.get_or_insert_with(|| Instant::now() + dice.ms(FEW_MS.0, FEW_MS.1));
+            few.get_or_insert_with(|| Instant::now() + contention.ms(FEW_MS.0, FEW_MS.1));
         }
         // What the others told meanwhile was about the same.
         for stream in &mut streams {
@@ -143,7 +123,7 @@ impl QuorumStore {
         let Ok(runtime) = Handle::try_current() else { return Wakeups::never() };
         let streams = self.nodes.iter().map(|node| node.wakeups(on, queued)).collect();
         let signal = Arc::new(Notify::new());
-        let task = runtime.spawn(merge(streams, signal.clone(), self.dice.clone()));
+        let task = runtime.spawn(merge(streams, on.clone(), signal.clone(), self.contention.clone()));
         Wakeups::new(signal, Ends(task.abort_handle()))
     }
 

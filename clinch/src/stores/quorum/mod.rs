@@ -28,6 +28,7 @@
 
 mod address;
 mod ballot;
+mod contention;
 mod events;
 mod look;
 mod probation;
@@ -42,7 +43,8 @@ pub use self::probation::Probation;
 
 use self::address::Address;
 use self::ballot::Ballot;
-use self::events::{Dice, Heard};
+use self::contention::Contention;
+use self::events::Heard;
 use self::rest::Rests;
 use self::steps::Marks;
 use super::StoreOptions;
@@ -65,7 +67,7 @@ pub struct QuorumStore {
     marks: Marks,
     rests: Rests,
     heard: Heard,
-    dice: Arc<Dice>,
+    contention: Arc<Contention>,
 }
 
 impl fmt::Debug for QuorumStore {
@@ -130,7 +132,8 @@ impl QuorumStore {
         }
         let (names, nodes) = nodes.into_iter().unzip();
         let (marks, rests) = (Marks::default(), Rests::default());
-        Ok(Self { nodes, names, max_ttl, marks, rests, heard: Heard::new(), dice: Arc::new(Dice::new(seed)) })
+        let contention = Arc::new(Contention::new(seed));
+        Ok(Self { nodes, names, max_ttl, marks, rests, heard: Heard::new(), contention })
     }
 
     fn all_can(&self, can: fn(Capabilities) -> bool) -> bool {

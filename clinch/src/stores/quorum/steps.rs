@@ -13,8 +13,11 @@ use super::ballot::{Ballot, Decision, Vote};
 use crate::lease::{Attempt, ClaimKey, Mode, Patience, Token};
 use crate::store::{Effect, ErrorKind, Release, Renewal, Store, StoreError, Verdict};
 
-/// The least time for which a denial waits until what was granted by some nodes is given back there.
-const ROLL_BACK: Duration = Duration::from_millis(10);
+/// The least and the most time for which an answer that is certain waits for the rest: for votes to be given back, so that
+/// the next attempt does not meet them, or to know whether anything was applied.
+const A_MOMENT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+/// The shortest time after which a denial says that asking again makes sense.
+const LEAST: Duration = Duration::from_millis(1);
 
 /// Calls to nodes, each with its node's number.
 type Calls<T> = FuturesUnordered<BoxFuture<'static, (usize, Result<T, StoreError>)>>;
@@ -129,19 +132,35 @@ impl QuorumStore {
                 None => break Decision::Failed,
             }
         };
+        let on = attempt.claims()[0].on();
+        let a_moment = began.elapsed().clamp(A_MOMENT.0, A_MOMENT.1);
         match decision {
             Decision::Granted => {
+                self.contention.decided(on);
                 self.go_on(attempt.token(), calls);
                 Ok(Verdict::granted())
             }
             Decision::Denied => {
                 // What they may still grant is known by its route, and taken back by whoever asked.
                 drop(calls);
-                self.roll_back(attempt, &ballot, began.elapsed().max(ROLL_BACK)).await;
-                Ok(Verdict::Denied(ballot.denial()))
+                self.roll_back(attempt, &ballot, a_moment).await;
+                let mut denial = ballot.denial();
+                if ballot.is_split() {
+                    // Nobody has it. Those who had votes give them back now.
+                    self.contention.split(on);
+                    denial.retry_after = Some(self.contention.pause(on).max(LEAST));
+                } else {
+                    self.contention.decided(on);
+                }
+                Ok(Verdict::Denied(denial))
             }
             // What some granted serves the next try, or is taken back by whoever asked.
-            Decision::Failed => Err(ballot.failure(&self.names)),
+            Decision::Failed => {
+                // The others may say as quickly that nothing was applied there either.
+                let rest = async { while let Some((node, answer)) = calls.next().await { ballot.count(node, answer) } };
+                let _ = timeout(a_moment, rest).await;
+                Err(ballot.failure(&self.names))
+            }
         }
     }
 
