@@ -127,6 +127,7 @@ async fn a_minority_that_is_down_changes_nothing_and_a_slow_one_delays_nobody() 
     assert!(began.elapsed() < LONG, "twenty calls of five seconds each were not waited for");
 
     // Two are down: nothing is granted, and that is said.
+    three.servers[1].kill();
     three.servers[2].kill();
     let error = locks.try_lock("k", TTL).await.unwrap_err();
     assert!(matches!(&error, Error::Engine { .. }) && error.is_retryable(), "{error}");

@@ -6,15 +6,15 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::QuorumStore;
 use super::ballot::{Ballot, Decision, Vote};
 use crate::lease::{Attempt, ClaimKey, Mode, Patience, Token};
 use crate::store::{Effect, ErrorKind, Release, Renewal, Store, StoreError, Verdict};
 
-/// The least and the most time for which an answer that is certain waits for the rest: for votes to be given back, so that
-/// the next attempt does not meet them, or to know whether anything was applied.
+/// The least and the most time that slower nodes have, when most have answered: to decide between those who do not agree,
+/// to give votes back, so that the next attempt does not meet them, or to say whether anything was applied.
 const A_MOMENT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 /// The shortest time after which a denial says that asking again makes sense.
 const LEAST: Duration = Duration::from_millis(1);
@@ -41,9 +41,11 @@ impl Marks {
         part.route().unanswered::<Mark>().iter().any(|(mark, _)| Arc::ptr_eq(mark, &self.taken_back))
     }
 
-    fn settled(&self, part: &Attempt) {
+    /// Nothing of it is left on its node, and nothing will come.
+    fn settle(&self, part: &Attempt) {
         part.route().answered_over(&self.asked);
         part.route().answered_over(&self.taken_back);
+        part.unsent();
     }
 }
 
@@ -64,7 +66,7 @@ async fn vote(node: &dyn Store, part: &Attempt, marks: &Marks) -> Result<Vote, S
 async fn take_back(node: &dyn Store, part: &Attempt, marks: &Marks) -> Result<Release, StoreError> {
     let release = node.release(part).await?;
     if release.conclusive {
-        marks.settled(part);
+        marks.settle(part);
     }
     Ok(release)
 }
@@ -123,17 +125,27 @@ impl QuorumStore {
             }
             vote(&*node, &part, &marks).await
         });
+        let a_moment = || began.elapsed().clamp(A_MOMENT.0, A_MOMENT.1);
+        let mut patience = None;
         let decision = loop {
             if let Some(decision) = ballot.decision() {
                 break decision;
             }
-            match calls.next().await {
-                Some((node, answer)) => ballot.count(node, answer),
-                None => break Decision::Failed,
+            // Most have answered and do not agree. Whoever waits for the others keeps votes from everybody else.
+            if patience.is_none() && ballot.answers().len() >= ballot.majority() {
+                patience = Some(Instant::now() + a_moment());
+            }
+            let answer = match patience {
+                Some(until) => timeout_at(until, calls.next()).await,
+                None => Ok(calls.next().await),
+            };
+            match answer {
+                Ok(Some((node, answer))) => ballot.count(node, answer),
+                Ok(None) => break Decision::Failed,
+                Err(_) => break Decision::Denied,
             }
         };
         let on = attempt.claims()[0].on();
-        let a_moment = began.elapsed().clamp(A_MOMENT.0, A_MOMENT.1);
         match decision {
             Decision::Granted => {
                 self.contention.decided(on);
@@ -143,7 +155,7 @@ impl QuorumStore {
             Decision::Denied => {
                 // What they may still grant is known by its route, and taken back by whoever asked.
                 drop(calls);
-                self.roll_back(attempt, &ballot, a_moment).await;
+                self.roll_back(attempt, &ballot, a_moment()).await;
                 let mut denial = ballot.denial();
                 if ballot.is_split() {
                     // Nobody has it. Those who had votes give them back now.
@@ -158,7 +170,7 @@ impl QuorumStore {
             Decision::Failed => {
                 // The others may say as quickly that nothing was applied there either.
                 let rest = async { while let Some((node, answer)) = calls.next().await { ballot.count(node, answer) } };
-                let _ = timeout(a_moment, rest).await;
+                let _ = timeout(a_moment(), rest).await;
                 Err(ballot.failure(&self.names))
             }
         }
@@ -223,12 +235,9 @@ impl QuorumStore {
         let Some(held) = ballot.says(|release| release.held) else {
             return Err(ballot.failure(&self.names));
         };
-        let settled = |number: usize, part: &Attempt| {
-            let answered = ballot.answers().iter().any(|(node, release)| *node == number && release.conclusive);
-            // Where nothing was ever sent, there is nothing to settle.
-            answered || (part.sent_at().is_none() && part.route().is_answered())
-        };
-        let conclusive = parts.iter().enumerate().all(|(number, part)| settled(number, part));
+        // By this answer or an earlier one; or nothing ever went there.
+        let settled = |part: &Arc<Attempt>| part.sent_at().is_none() && part.route().is_answered();
+        let conclusive = parts.iter().all(settled);
         let woken = ballot.answers().iter().map(|(_, release)| release.woken).max().flatten();
         Ok(Release { held, conclusive, woken })
     }
