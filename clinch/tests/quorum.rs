@@ -49,7 +49,9 @@ impl Three {
 
     /// How many servers have the key.
     fn holding(&self, key: &str) -> usize {
-        let held = |server: &&RedisServer| server.is_running() && server.get(&format!("clinch:lock:{key}")).is_some();
+        let held = |server: &&RedisServer| {
+            server.is_running() && server.get(&format!("clinch:lock:{key}")).is_some()
+        };
         self.servers.iter().filter(held).count()
     }
 }
@@ -121,7 +123,8 @@ async fn a_minority_that_is_down_changes_nothing_and_a_slow_one_delays_nobody() 
     three.proxies[2].stall();
     let began = std::time::Instant::now();
     for _ in 0..20 {
-        let guard = timeout(LONG, locks.lock("slow", LockOptions::new(TTL).wait(LONG))).await.unwrap().unwrap();
+        let guard =
+            timeout(LONG, locks.lock("slow", LockOptions::new(TTL).wait(LONG))).await.unwrap().unwrap();
         assert!(guard.is_valid() && guard.release().await.unwrap());
     }
     assert!(began.elapsed() < LONG, "twenty calls of five seconds each were not waited for");
@@ -154,7 +157,13 @@ async fn a_split_vote_is_given_back_and_somebody_wins_before_long() {
             }
         });
     }
-    timeout(LONG * 2, async { while let Some(done) = tasks.join_next().await { done.unwrap() } }).await.unwrap();
+    timeout(LONG * 2, async {
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap()
+        }
+    })
+    .await
+    .unwrap();
     until(|| three.holding("k") == 0).await;
 
     // Votes that are split for good: somebody else has one server, the other one grants, and that vote is given back.
@@ -204,7 +213,10 @@ async fn a_new_deployment_waits_once_and_says_for_how_long() {
     let Error::Engine { cause, .. } = &error else { panic!("{error}") };
     assert_eq!((cause.kind(), cause.effect()), (ErrorKind::Busy, Effect::NotApplied), "{error}");
     assert!(error.is_retryable());
-    assert!(error.to_string().contains(" s more, until every lease is over that it may have forgotten"), "{error}");
+    assert!(
+        error.to_string().contains(" s more, until every lease is over that it may have forgotten"),
+        "{error}"
+    );
     // Whoever connects once they have grown old enough finds them so.
     three.servers.iter().for_each(|server| server.move_clock(120));
     assert!(three.manager().await.try_lock("k", TTL).await.unwrap().is_some());

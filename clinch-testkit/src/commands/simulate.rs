@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clinch_testkit::history::{Event, FaultKind, History, Violation, check};
 use clinch_testkit::planted;
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// How many seeds.
     #[arg(long)]
     seeds: Option<u64>,
-    /// Seed after seed, for so many seconds.
+    /// Seed after seed, for so many seconds; fresh ones, unless the first is given.
     #[arg(long, conflicts_with = "seeds")]
     seconds: Option<u64>,
     /// What the engine is.
@@ -121,7 +121,8 @@ pub(crate) fn run(args: &Args) -> bool {
 }
 
 fn seeds(args: &Args) -> (u64, u64) {
-    let first = args.seed.unwrap_or(0);
+    let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() * 1000);
+    let first = args.seed.unwrap_or_else(|| if args.seconds.is_some() { fresh() } else { 0 });
     let alone = if args.seed.is_some() { 1 } else { 1_000 };
     (first, args.seeds.unwrap_or(if args.seconds.is_some() { u64::MAX - first } else { alone }))
 }
@@ -167,6 +168,7 @@ fn storm(args: &Args) -> bool {
     if shown {
         eprintln!();
     }
+    println!("seeds from {first} on, in the world: {:?}", args.world);
     seen.report(started.elapsed());
     if args.twice {
         println!("{} histories were different the second time", seen.different);

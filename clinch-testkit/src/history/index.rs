@@ -303,7 +303,7 @@ impl Engine {
             touched.after.iter().find(|after| after.token == tenure.token && after.role == tenure.role)
         };
         // What is no longer there, or had run out before it came again.
-        let over = |tenure: &mut Tenure| there(tenure).is_none() || tenure.span.to < at;
+        let over = |tenure: &mut Tenure| there(tenure).is_none() || tenure.span.to <= at;
         let mut closed: Vec<_> = tenures.extract_if(.., over).collect();
         closed.iter_mut().for_each(|tenure| tenure.span.to = tenure.span.to.min(at));
         for after in touched.after.iter().filter(|after| after.expires > at) {
@@ -334,8 +334,7 @@ impl Engine {
     /// Without a step, this is what is there now.
     fn rewind(&mut self, at: Duration, node: usize, key: &str, after: &[Placed]) -> Vec<Tenure> {
         let tenures = self.now.entry((node, key.to_owned())).or_default();
-        let there =
-            |tenure: &Tenure| after.iter().find(|p| p.token == tenure.token && p.role == tenure.role);
+        let there = |tenure: &Tenure| after.iter().find(|p| p.token == tenure.token && p.role == tenure.role);
         let over = |tenure: &mut Tenure| there(tenure).is_none_or(|p| p.expires <= at) || tenure.span.to < at;
         let mut closed: Vec<_> = tenures.extract_if(.., over).collect();
         closed.iter_mut().for_each(|tenure| tenure.span.to = tenure.span.to.min(at));

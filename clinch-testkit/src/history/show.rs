@@ -28,7 +28,10 @@ impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, call_limit, latest_landing, quiet, nodes } = self;
         let (limit, landing) = (call_limit.as_millis(), latest_landing.as_millis());
-        write!(f, "history seed={seed} call_limit={limit} latest_landing={landing} quiet={quiet} nodes={nodes}")
+        write!(
+            f,
+            "history seed={seed} call_limit={limit} latest_landing={landing} quiet={quiet} nodes={nodes}"
+        )
     }
 }
 

@@ -326,14 +326,6 @@ pub fn all() -> Vec<Plant> {
             Quorum,
             honest
         ),
-        port!(
-            "quorum-lost-is-extended",
-            ExtendedThoughLost,
-            FalseBelief,
-            "a renewal that the majority refused says extended",
-            Quorum,
-            honest
-        ),
         node!(
             "quorum-silence-is-consent",
             SilenceGrants,
@@ -352,23 +344,20 @@ pub fn all() -> Vec<Plant> {
             FalseBelief,
             "a node that has lost a lease counts as one that extended it"
         ),
-        node!(
-            "quorum-token-per-node",
-            TokenPerNode,
-            Token,
-            "every node is asked under a token of its own"
-        ),
+        node!("quorum-token-per-node", TokenPerNode, Token, "every node is asked under a token of its own"),
         node!(
             "quorum-release-skips-nodes",
             ReleaseSkips,
             Leftover,
             "a release goes to the first nodes only, and calls the others settled"
         ),
-        node!(
+        port!(
             "quorum-release-keeps-late-votes",
             ConclusiveLie,
             Port,
-            "a release calls settled what a slow node has yet to grant"
+            "a release calls settled what a slow node has yet to grant",
+            Quorum,
+            honest
         ),
         engine!(
             "quorum-rolls-back-others",

@@ -19,7 +19,6 @@ pub(super) enum NodeBug {
     MinorityRenews,
     TokenPerNode,
     ReleaseSkips,
-    ConclusiveLie,
 }
 
 /// The way to one node, with one bug.
@@ -85,7 +84,6 @@ impl PlantedNode {
             NodeBug::ReleaseSkips if self.number > 1 => {
                 Ok(Release { held: true, conclusive: true, woken: None })
             }
-            NodeBug::ConclusiveLie => Ok(Release { conclusive: true, ..self.inner.release(lease).await? }),
             _ => self.inner.release(lease).await,
         }
     }

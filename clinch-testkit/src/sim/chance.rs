@@ -42,7 +42,8 @@ impl FromStr for FaultId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} names no fault; accepted is what a shrunk run prints: `Late/n0/c3/17`");
+        let wrong =
+            || format!("{text:?} names no fault; accepted is what a shrunk run prints: `Late/n0/c3/17`");
         let mut fields = text.split('/');
         let mut field = || fields.next().ok_or_else(wrong);
         let kind = field()?;
@@ -85,7 +86,12 @@ impl Fortune {
     }
 
     /// Whether this fault strikes now. What it needs of numbers comes from [`of_fault`](Self::of_fault).
-    pub(super) fn strikes(&mut self, kind: FaultKind, client: Option<usize>, chance: Chance) -> Option<FaultId> {
+    pub(super) fn strikes(
+        &mut self,
+        kind: FaultKind,
+        client: Option<usize>,
+        chance: Chance,
+    ) -> Option<FaultId> {
         let decided = self.decided.entry((kind, client)).or_default();
         *decided += 1;
         let id = FaultId { kind, node: self.node, client, nth: *decided };

@@ -176,9 +176,8 @@ impl Sim {
             Shape::Quorum { nodes, .. } => nodes,
             Shape::Single | Shape::Replicated => 1,
         };
-        let node = |node| {
-            World::new(seed, node, faults.clone(), rules(), recorder.clone(), shape, only.clone())
-        };
+        let node =
+            |node| World::new(seed, node, faults.clone(), rules(), recorder.clone(), shape, only.clone());
         Self { nodes: (0..nodes).map(|number| Arc::new(node(number))).collect(), shape }
     }
 

@@ -111,9 +111,7 @@ impl SimStore {
     ) -> Result<Answered, StoreError> {
         let mut sending = Sending { attempt, sent_at: None, copied: false };
         match timeout(CALL_LIMIT, self.exchange(request, &mut sending, over)).await {
-            Ok(answer) => {
-                answer.map(|(reply, sent_at)| Answered { reply, sent_at, copied: sending.copied })
-            }
+            Ok(answer) => answer.map(|(reply, sent_at)| Answered { reply, sent_at, copied: sending.copied }),
             Err(_) if sending.sent_at.is_some() => {
                 Err(StoreError::unknown(ErrorKind::Timeout, "no answer in time"))
             }

@@ -47,8 +47,7 @@ impl Checker<'_> {
         for tenure in self.index.tenures.iter().filter(|tenure| tenure.role.is_held()) {
             let last = last.get(&(tenure.key.as_str(), &tenure.token)).copied().unwrap_or_default();
             let last = last.max(renewed.get(&tenure.token).copied().unwrap_or_default());
-            let limit =
-                last.max(tenure.span.from) + tenure.ttl + allowance(tenure.ttl) + tenure.stretched;
+            let limit = last.max(tenure.span.from) + tenure.ttl + allowance(tenure.ttl) + tenure.stretched;
             if tenure.span.to > limit {
                 let what = format!("{} was kept until {} ms", shown(tenure), tenure.span.to.as_millis());
                 found.push(violation(Rule::Leftover, limit, what));

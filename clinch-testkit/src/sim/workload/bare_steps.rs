@@ -79,7 +79,13 @@ impl BareWorker {
         let any = self.rng.random_range(0..100);
         let kind = match self.focus {
             Focus::Plain => 99,
-            Focus::Most(focus) => if self.rng.random() { focus } else { any },
+            Focus::Most(focus) => {
+                if self.rng.random() {
+                    focus
+                } else {
+                    any
+                }
+            }
         };
         let ttl = self.ttl();
         let claims = match kind {

@@ -92,7 +92,11 @@ pub struct Setup {
 impl Setup {
     /// What a seed stands for on one server: every fourth has no faults, the others have all.
     pub fn of_seed(seed: u64) -> Self {
-        if seed.is_multiple_of(4) { Self::quiet(Kind::Single, seed) } else { Self::stormy(Kind::Single, seed) }
+        if seed.is_multiple_of(4) {
+            Self::quiet(Kind::Single, seed)
+        } else {
+            Self::stormy(Kind::Single, seed)
+        }
     }
 
     /// The same on any engine.
@@ -137,7 +141,10 @@ impl Setup {
 impl fmt::Debug for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { clients, bare, tasks, steps, keys, shape, faults, .. } = self;
-        write!(f, "Setup({clients} + {bare} clients, {tasks} tasks, {steps} steps, {keys} keys, {shape:?}, {faults:?})")
+        write!(
+            f,
+            "Setup({clients} + {bare} clients, {tasks} tasks, {steps} steps, {keys} keys, {shape:?}, {faults:?})"
+        )
     }
 }
 

@@ -20,8 +20,7 @@ impl Address {
     /// # Errors
     /// [`ErrorKind::Config`], without the password.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
-        let wrong =
-            |what: &str| StoreError::not_applied(ErrorKind::Config, format!("{what}; {ACCEPTED}"));
+        let wrong = |what: &str| StoreError::not_applied(ErrorKind::Config, format!("{what}; {ACCEPTED}"));
         let (scheme, rest) = url.split_once("+quorum://").ok_or_else(|| wrong("not such an address"))?;
         // A password may hold any sign, hosts may not.
         let hosts = rest.rfind('@').map_or(0, |at| at + 1);
@@ -49,7 +48,8 @@ fn max_ttl(query: &str) -> Result<Duration, StoreError> {
     let mut max_ttl = DEFAULT_MAX_TTL;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let value = pair.strip_prefix("max_ttl=").and_then(duration);
-        let accepted = |ttl: &Duration| (Duration::from_secs(1)..=Duration::from_secs(7 * 86_400)).contains(ttl);
+        let accepted =
+            |ttl: &Duration| (Duration::from_secs(1)..=Duration::from_secs(7 * 86_400)).contains(ttl);
         max_ttl = value.filter(accepted).ok_or_else(|| {
             let reason = "the only parameter is `max_ttl`, from `1s` to `168h`";
             StoreError::not_applied(ErrorKind::Config, reason)
@@ -90,10 +90,7 @@ mod tests {
     fn an_address_names_each_server_with_the_same_credentials() {
         let parsed = Address::parse("redis+quorum://u:p@/?w@a:1,b,[::1]:3/2?max_ttl=5m").unwrap();
         let urls: Vec<_> = parsed.nodes.iter().map(|(url, _)| url.as_str()).collect();
-        assert_eq!(
-            urls,
-            ["redis://u:p@/?w@a:1/2", "redis://u:p@/?w@b/2", "redis://u:p@/?w@[::1]:3/2"]
-        );
+        assert_eq!(urls, ["redis://u:p@/?w@a:1/2", "redis://u:p@/?w@b/2", "redis://u:p@/?w@[::1]:3/2"]);
         assert_eq!(parsed.max_ttl, Duration::from_secs(300));
         let plain = Address::parse("rediss+quorum://a,b,c").unwrap();
         assert_eq!((plain.max_ttl, plain.nodes[2].0.as_str()), (DEFAULT_MAX_TTL, "rediss://c/"));

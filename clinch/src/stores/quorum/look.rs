@@ -99,8 +99,10 @@ impl QuorumStore {
         let next = match page.next {
             None => next_node,
             Some(next) => {
-                let position = next.position().checked_mul(nodes).and_then(|at| at.checked_add(number as u64));
-                let too_far = || StoreError::not_applied(ErrorKind::Protocol, "a listing that goes on too far");
+                let position =
+                    next.position().checked_mul(nodes).and_then(|at| at.checked_add(number as u64));
+                let too_far =
+                    || StoreError::not_applied(ErrorKind::Protocol, "a listing that goes on too far");
                 Some(Cursor::new(position.ok_or_else(too_far)?))
             }
         };
@@ -128,11 +130,17 @@ impl QuorumStore {
         about.server = first.and_then(|first| first.server.clone());
         about.version = first.and_then(|first| first.version.clone());
         let silent = ballot.errors().iter().map(|(number, error)| (*number, error.message().to_owned()));
-        let ill = ballot.answers().iter().filter_map(|(number, about)| Some((*number, about.degraded.clone()?)));
-        let ill: Vec<_> = silent.chain(ill).map(|(number, why)| format!("{}: {why}", self.names[number])).collect();
+        let ill =
+            ballot.answers().iter().filter_map(|(number, about)| Some((*number, about.degraded.clone()?)));
+        let ill: Vec<_> =
+            silent.chain(ill).map(|(number, why)| format!("{}: {why}", self.names[number])).collect();
         if !ill.is_empty() {
-            about.degraded =
-                Some(format!("{} of {} nodes do not serve ({})", ill.len(), self.nodes.len(), ill.join("; ")));
+            about.degraded = Some(format!(
+                "{} of {} nodes do not serve ({})",
+                ill.len(),
+                self.nodes.len(),
+                ill.join("; ")
+            ));
         }
         Ok(about)
     }

@@ -9,7 +9,8 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::QuorumStore;
-use super::ballot::{Ballot, Decision, Vote};
+use super::ballot::{Ballot, Decision, Vote, majority};
+use super::rest::What;
 use crate::lease::{Attempt, ClaimKey, Mode, Patience, Token};
 use crate::store::{Effect, ErrorKind, Release, Renewal, Store, StoreError, Verdict};
 
@@ -95,7 +96,11 @@ impl QuorumStore {
     }
 
     /// Asks every node by `call`, for its own part of the attempt.
-    fn ask<T, F>(&self, parts: &[Arc<Attempt>], call: impl Fn(Arc<dyn Store>, Arc<Attempt>, Marks) -> F) -> Calls<T>
+    fn ask<T, F>(
+        &self,
+        parts: &[Arc<Attempt>],
+        call: impl Fn(Arc<dyn Store>, Arc<Attempt>, Marks) -> F,
+    ) -> Calls<T>
     where
         T: 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -112,8 +117,12 @@ impl QuorumStore {
         if let Some(error) = self.unsupported(attempt) {
             return Err(error);
         }
-        self.rests.end(attempt.token()).await;
+        self.rests.end(attempt.token(), A_MOMENT.1).await;
         let parts = attempt.parts(self.nodes.len());
+        if parts.iter().filter(|part| !self.marks.is_taken_back(part)).count() < majority(parts.len()) {
+            let why = "too many votes of this attempt are still being taken back for it to be granted";
+            return Err(StoreError::unknown(ErrorKind::Busy, why));
+        }
         let mut ballot = Ballot::new(self.nodes.len());
         let began = Instant::now();
         // Before the first byte goes out to any of them.
@@ -149,7 +158,7 @@ impl QuorumStore {
         match decision {
             Decision::Granted => {
                 self.contention.decided(on);
-                self.go_on(attempt.token(), calls);
+                self.go_on(attempt.token(), What::Answers, calls);
                 Ok(Verdict::granted())
             }
             Decision::Denied => {
@@ -169,31 +178,39 @@ impl QuorumStore {
             // What some granted serves the next try, or is taken back by whoever asked.
             Decision::Failed => {
                 // The others may say as quickly that nothing was applied there either.
-                let rest = async { while let Some((node, answer)) = calls.next().await { ballot.count(node, answer) } };
+                let rest = async {
+                    while let Some((node, answer)) = calls.next().await {
+                        ballot.count(node, answer)
+                    }
+                };
                 let _ = timeout(a_moment(), rest).await;
                 Err(ballot.failure(&self.names))
             }
         }
     }
 
-    /// Gives back the votes of an attempt that was denied. One that is not given back in time is known by its route.
+    /// Gives back the votes of an attempt that was denied, whether or not anybody waits for that. One whose giving back is not
+    /// answered is known by its route.
     async fn roll_back(&self, attempt: &Attempt, ballot: &Ballot<Vote>, limit: Duration) {
         let parts = attempt.parts(self.nodes.len());
-        let mut calls = Calls::new();
+        let calls = Calls::new();
         for (number, _) in ballot.answers().iter().filter(|(_, vote)| *vote == Vote::Granted) {
-            let (node, part, marks) = (self.nodes[*number].clone(), parts[*number].clone(), self.marks.clone());
+            let (node, part, marks) =
+                (self.nodes[*number].clone(), parts[*number].clone(), self.marks.clone());
             part.route().sending_over(&marks.taken_back);
             let number = *number;
             calls.push(Box::pin(async move { (number, take_back(&*node, &part, &marks).await) }));
         }
-        let _ = timeout(limit, async { while calls.next().await.is_some() {} }).await;
-        self.go_on(attempt.token(), calls);
+        if !calls.is_empty() {
+            self.go_on(attempt.token(), What::GivingBack, calls);
+            self.rests.wait(attempt.token(), limit).await;
+        }
     }
 
     /// Lets the slower nodes finish without anybody waiting for them.
-    fn go_on<T: 'static>(&self, token: &Token, mut calls: Calls<T>) {
+    fn go_on<T: 'static>(&self, token: &Token, what: What, mut calls: Calls<T>) {
         if !calls.is_empty() {
-            self.rests.leave(token, async move { while calls.next().await.is_some() {} });
+            self.rests.leave(token, what, async move { while calls.next().await.is_some() {} });
         }
     }
 
@@ -223,15 +240,16 @@ impl QuorumStore {
     }
 
     pub(super) async fn release_everywhere(&self, lease: &Attempt) -> Result<Release, StoreError> {
-        self.rests.end(lease.token()).await;
+        self.rests.end(lease.token(), Duration::ZERO).await;
         let parts = lease.parts(self.nodes.len());
-        let mut calls = self.ask(parts, |node, part, marks| async move { take_back(&*node, &part, &marks).await });
+        let mut calls =
+            self.ask(parts, |node, part, marks| async move { take_back(&*node, &part, &marks).await });
         let mut ballot = Ballot::new(self.nodes.len());
         while ballot.says(|release: &Release| release.held).is_none() {
             let Some((node, answer)) = calls.next().await else { break };
             ballot.count(node, answer);
         }
-        self.go_on(lease.token(), calls);
+        self.go_on(lease.token(), What::Answers, calls);
         let Some(held) = ballot.says(|release| release.held) else {
             return Err(ballot.failure(&self.names));
         };
