@@ -13,6 +13,8 @@ use clinch_testkit::sim::workload::{Kind, Setup, run as simulate};
 
 /// The most runs to find the faults that matter.
 const SHRINKING: usize = 400;
+/// How many of them are shown.
+const SHOWN: usize = 40;
 /// Every so many seeds, one is run without faults as well: stricter rules hold there.
 const QUIET: u64 = 8;
 
@@ -188,11 +190,14 @@ fn tell(seed: u64, kind: Kind, setup: &Setup, violations: &[Violation]) {
     }
     println!("repeat it with: {command}");
     let shrunk = shrink(seed, setup, violations[0].rule, SHRINKING).expect("a runtime");
-    println!("in {} runs, these faults were found to be enough:", shrunk.runs);
-    for entry in &shrunk.history.entries {
-        if let Event::Fault { id } = entry.event {
-            println!("  at {:>6} ms: {id}", entry.at.as_millis());
-        }
+    println!("in {} runs, {} faults were found to be enough:", shrunk.runs, shrunk.faults.len());
+    let id = |event: &Event| match event {
+        Event::Fault { id } => Some(*id),
+        _ => None,
+    };
+    let struck = shrunk.history.entries.iter().filter_map(|entry| Some((entry.at, id(&entry.event)?)));
+    for (at, id) in struck.take(SHOWN) {
+        println!("  at {:>6} ms: {id}", at.as_millis());
     }
     let ids: Vec<_> = shrunk.faults.iter().map(ToString::to_string).collect();
     println!("see only those with: {command} --only {}", ids.join(","));
@@ -220,8 +225,12 @@ fn plant(args: &Args, name: &str) -> bool {
                 println!("{:<28} seed {seed:<4} {broken}", plant.name);
                 if plants.len() == 1 && !setup.faults.is_none() {
                     let shrunk = shrink(seed, &setup, plant.breaks, SHRINKING).expect("a runtime");
-                    println!("in {} runs, these faults were found to be enough:", shrunk.runs);
-                    shrunk.faults.iter().for_each(|id| println!("  {id}"));
+                    println!(
+                        "in {} runs, {} faults were found to be enough:",
+                        shrunk.runs,
+                        shrunk.faults.len()
+                    );
+                    shrunk.faults.iter().take(SHOWN).for_each(|id| println!("  {id}"));
                 }
             }
             None => {

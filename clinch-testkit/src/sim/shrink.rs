@@ -43,8 +43,26 @@ pub fn shrink(seed: u64, setup: &Setup, rule: Rule, most: usize) -> io::Result<S
     let mut faults = faults_of(&best);
     faults.sort_unstable();
     faults.dedup();
-    let mut pieces = 2;
     let mut tried = 0;
+    // First whole kinds, clients and nodes; then halves, quarters, …
+    let kind = |id: &FaultId| id.kind as usize;
+    let client = |id: &FaultId| id.client.map_or(0, |client| client + 1);
+    let node = |id: &FaultId| id.node;
+    for group in [kind as fn(&FaultId) -> usize, client, node] {
+        let groups: BTreeSet<usize> = faults.iter().map(group).collect();
+        for left_out in groups {
+            let rest: Vec<_> = faults.iter().copied().filter(|id| group(id) != left_out).collect();
+            if tried >= most || rest.len() == faults.len() {
+                continue;
+            }
+            tried += 1;
+            if let Some(history) = attempt(&rest)? {
+                let struck: BTreeSet<_> = faults_of(&history).into_iter().collect();
+                (faults, best) = (rest.into_iter().filter(|id| struck.contains(id)).collect(), history);
+            }
+        }
+    }
+    let mut pieces = 2;
     while !faults.is_empty() && tried < most {
         let size = faults.len().div_ceil(pieces);
         let mut smaller = None;

@@ -66,6 +66,10 @@ impl Checker<'_> {
                         tenure.client == *client && tenure.span.from <= at && tenure.span.to > at
                     };
                     let left = self.index.tenures.iter().filter(|tenure| tenure.role.is_held()).filter(mine);
+                    // Of a quorum, one that was slow may hear of it later: nobody holds what most do not have.
+                    let most = self.history.header.majority();
+                    let count = |token: &Tag| left.clone().filter(|other| other.token == *token).count();
+                    let left = left.clone().filter(|tenure| count(&tenure.token) >= most);
                     let what = |tenure| format!("c{client} shut down cleanly, but left {}", shown(tenure));
                     found.extend(left.map(what).map(|what| violation(Rule::Leftover, at, what)));
                 }

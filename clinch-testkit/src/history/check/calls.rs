@@ -181,8 +181,9 @@ impl Checker<'_> {
             if !strict && (!self.quiet() || self.stood_in_line(op, operation, span)) {
                 continue;
             }
-            // A bare client repeats what the engine told it last.
-            let from = last_sent.filter(|_| wanted.bare).map_or(span.from, |(at, _)| at);
+            // A bare client repeats what the engine told it last. (Of several nodes, some told it before it sent to others.)
+            let repeats = wanted.bare && self.history.header.nodes == 1;
+            let from = last_sent.filter(|_| repeats).map_or(span.from, |(at, _)| at);
             let call = Span { from, to: span.to };
             let here = |hold: &Hold| {
                 let same = |(key, ..): &(String, Role, u32)| *key == hold.key;

@@ -40,8 +40,11 @@ impl Replica {
     }
 
     fn catch_up(&mut self) {
-        while let Some(change) = self.changes.pop_front_if(|change| change.arrives <= Instant::now()) {
-            self.table.set(&change.on, change.places, change.number);
+        let arrived = |change: &&Change| change.arrives <= Instant::now();
+        for _ in 0..self.changes.iter().take_while(arrived).count() {
+            if let Some(change) = self.changes.pop_front() {
+                self.table.set(&change.on, change.places, change.number);
+            }
         }
     }
 

@@ -77,7 +77,9 @@ impl QuorumStore {
     /// One node after the other: what a node names is looked up on all of them, and shown by the first that does.
     pub(super) async fn page(&self, cursor: Cursor) -> Result<Page, StoreError> {
         let nodes = self.nodes.len() as u64;
-        let (number, position) = ((cursor.position() % nodes) as usize, cursor.position() / nodes);
+        let (number, position) = (cursor.position() % nodes, cursor.position() / nodes);
+        // Less than the number of nodes.
+        let number = usize::try_from(number).unwrap_or_default();
         let next_node = Some(Cursor::new(number as u64 + 1)).filter(|_| number + 1 < self.nodes.len());
         let page = match self.nodes[number].list(Cursor::new(position)).await {
             Ok(page) => page,

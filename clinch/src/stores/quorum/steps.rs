@@ -180,7 +180,7 @@ impl QuorumStore {
                 // The others may say as quickly that nothing was applied there either.
                 let rest = async {
                     while let Some((node, answer)) = calls.next().await {
-                        ballot.count(node, answer)
+                        ballot.count(node, answer);
                     }
                 };
                 let _ = timeout(a_moment(), rest).await;
