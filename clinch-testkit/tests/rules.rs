@@ -38,6 +38,7 @@ impl Story {
         let touched = Touched { key, role, of: 1, ttl: TTL, floor: None, before, after };
         let (call, patience) = (Call::Acquire, Duration::ZERO);
         let step = Step {
+            node: 0,
             client,
             call,
             connection: 1,
@@ -67,7 +68,7 @@ impl Story {
 
     fn broken(&self) -> Vec<Rule> {
         let second = Duration::from_secs(1);
-        let header = Header { seed: 0, call_limit: second, latest_landing: second, quiet: false };
+        let header = Header { seed: 0, call_limit: second, latest_landing: second, quiet: false, nodes: 1 };
         let history = History { header, entries: self.0.clone() };
         check(&history).into_iter().map(|violation| violation.rule).collect()
     }

@@ -67,8 +67,9 @@ fn no_rule_is_broken_whatever_fails() {
         }
     }
     assert!(report.is_empty(), "\n{report}");
-    // All kinds of faults did happen, many times.
-    assert!(struck.len() == 15 && struck.values().all(|times| *times > 10), "{struck:?}");
+    // All kinds of faults that one server knows did happen, many times.
+    let kinds = FaultKind::ALL.len() - [FaultKind::Failover, FaultKind::Lag].len();
+    assert!(struck.len() == kinds && struck.values().all(|times| *times > 5), "{struck:?}");
 }
 
 /// Fault: 2

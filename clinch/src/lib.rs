@@ -75,7 +75,10 @@ pub mod fuzzing {
     ///
     /// # Errors
     /// What is wrong with the header.
-    pub fn idempotency_key(headers: &::http::HeaderMap, lenient: bool) -> Result<Option<String>, &'static str> {
+    pub fn idempotency_key(
+        headers: &::http::HeaderMap,
+        lenient: bool,
+    ) -> Result<Option<String>, &'static str> {
         crate::http::idempotency_key(headers, lenient)
     }
 }

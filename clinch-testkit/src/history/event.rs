@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clinch::lease::Token;
 
+use crate::sim::FaultId;
+
 /// What a history was recorded under; its first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
@@ -15,6 +17,15 @@ pub struct Header {
     pub latest_landing: Duration,
     /// No fault could happen: stricter rules hold.
     pub quiet: bool,
+    /// How many nodes there are; of more than one, more than half must grant.
+    pub nodes: usize,
+}
+
+impl Header {
+    /// How many nodes must have a lease for it to be held.
+    pub const fn majority(&self) -> usize {
+        self.nodes / 2 + 1
+    }
 }
 
 /// An event and when it happened, counted from the beginning.
@@ -125,10 +136,24 @@ pub enum Event {
     Step(Step),
     /// The engine lost a lease with its memory.
     Forgot {
+        /// The node.
+        node: usize,
         /// The key.
         key: String,
         /// What was there.
         place: Placed,
+    },
+    /// Without any step, what is on a key is something else now: a replica that was behind has taken over, or the engine's
+    /// clock was set.
+    Rewound {
+        /// The node.
+        node: usize,
+        /// The key.
+        key: String,
+        /// What was there.
+        before: Vec<Placed>,
+        /// What is there now.
+        after: Vec<Placed>,
     },
     /// A caller wrote to the resource that the key protects, with its fence.
     Write {
@@ -152,10 +177,8 @@ pub enum Event {
     },
     /// A fault was caused.
     Fault {
-        /// Which.
-        kind: FaultKind,
-        /// Whose calls it strikes; `None` for everybody's.
-        client: Option<usize>,
+        /// Which: the name by which it can be left out of another run.
+        id: FaultId,
     },
     /// A manager was shut down.
     Shutdown {
@@ -181,6 +204,8 @@ pub enum Event {
 /// What a step did to the keys that it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
+    /// The node that carried it out.
+    pub node: usize,
     /// The process that sent it.
     pub client: usize,
     /// Which call.
@@ -404,7 +429,7 @@ pub enum Answer {
 }
 
 /// A kind of fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum FaultKind {
     /// A request vanished.
@@ -437,4 +462,46 @@ pub enum FaultKind {
     LostWakeup,
     /// The news of a revocation was lost.
     LostRevocation,
+    /// A process with a manager was stopped for a while.
+    Paused,
+    /// A process died.
+    Crashed,
+    /// A process and the engine did not hear each other for a while.
+    Partition,
+    /// A replica took over.
+    Failover,
+    /// The replica fell behind.
+    Lag,
+    /// The engine's clock was set ahead.
+    ClockAhead,
+    /// The engine's clock was set back.
+    ClockBack,
+}
+
+impl FaultKind {
+    /// All of them.
+    pub const ALL: [Self; 22] = [
+        Self::LostRequest,
+        Self::LostReply,
+        Self::Late,
+        Self::Duplicate,
+        Self::Cut,
+        Self::Straggler,
+        Self::Resent,
+        Self::Busy,
+        Self::Stall,
+        Self::Restart,
+        Self::Amnesia,
+        Self::LostCounter,
+        Self::Stopped,
+        Self::LostWakeup,
+        Self::LostRevocation,
+        Self::Paused,
+        Self::Crashed,
+        Self::Partition,
+        Self::Failover,
+        Self::Lag,
+        Self::ClockAhead,
+        Self::ClockBack,
+    ];
 }

@@ -1,6 +1,6 @@
 //! A history, sorted for checking: who believed to hold what, who really did, and which belief is excused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Call, Event, HeldClaim, History, Outcome, Placed, Role, Step, Tag, Touched, Wanted, Wish};
@@ -65,6 +65,7 @@ pub(super) struct Hold {
 /// What the engine really had under a token, without a break: held, kept or waited for.
 #[derive(Debug)]
 pub(super) struct Tenure {
+    pub(super) node: usize,
     pub(super) client: usize,
     pub(super) key: String,
     pub(super) token: Tag,
@@ -73,6 +74,10 @@ pub(super) struct Tenure {
     pub(super) span: Span,
     /// When it was extended last; its beginning if it never was.
     pub(super) last_set: Duration,
+    /// It came back with a replica that did not know yet that it was over.
+    pub(super) revived: bool,
+    /// By how much a clock that was set back made it longer.
+    pub(super) stretched: Duration,
 }
 
 /// A lease that was taken away from its holder may be believed in until then: its holder cannot know better.
@@ -117,6 +122,8 @@ pub(super) struct Index<'a> {
     pub(super) holds: Vec<Hold>,
     pub(super) tenures: Vec<Tenure>,
     pub(super) excuses: Vec<Excuse>,
+    /// What a node of a quorum forgot: it grants that to nobody until it would have been over.
+    pub(super) reserved: Vec<(usize, Excuse)>,
     /// When which process was stopped.
     pub(super) stops: Vec<(usize, Span)>,
     pub(super) operations: BTreeMap<u64, Operation>,
@@ -174,11 +181,22 @@ impl<'a> Index<'a> {
                         index.excuses.extend(excused_by_revocation(at, step, touched, history.header.quiet));
                     }
                 }
-                Event::Forgot { key, place: lost } => {
-                    index.tenures.extend(engine.close(key, &lost.token, lost.role, at));
+                Event::Forgot { node, key, place: lost } => {
+                    index.tenures.extend(engine.close(*node, key, lost, at));
                     if lost.role.is_held() {
                         let (key, token) = (key.clone(), lost.token.clone());
-                        index.excuses.push(Excuse { key, token, span: Span { from: at, to: lost.expires } });
+                        let excuse = Excuse { key, token, span: Span { from: at, to: lost.expires } };
+                        if history.header.nodes > 1 {
+                            index.reserved.push((*node, excuse));
+                        } else {
+                            index.excuses.push(excuse);
+                        }
+                    }
+                }
+                Event::Rewound { node, key, before, after } => {
+                    index.tenures.extend(engine.rewind(at, *node, key, after));
+                    if history.header.nodes == 1 {
+                        index.excuses.extend(excused_by_rewinding(at, key, before, after));
                     }
                 }
                 _ => {}
@@ -195,6 +213,33 @@ impl<'a> Index<'a> {
             hold.span.to = at;
             hold.ended_by = Some(place);
         }
+    }
+
+    /// When the engine really had this very claim for its holder: on more than half of its nodes. What one of several nodes
+    /// forgot counts, because it grants that to nobody else meanwhile.
+    pub(super) fn held_for(&self, hold: &Hold, majority: usize) -> Vec<Span> {
+        if majority == 1 {
+            return self.tenures_of(hold).map(|tenure| tenure.span).collect();
+        }
+        let forgot = self.reserved.iter().filter(|(_, e)| e.key == hold.key && e.token == hold.token);
+        let spans: Vec<(usize, Span)> = self
+            .tenures_of(hold)
+            .map(|tenure| (tenure.node, tenure.span))
+            .chain(forgot.map(|(node, excuse)| (*node, excuse.span)))
+            .collect();
+        let mut edges: Vec<_> = spans.iter().flat_map(|(_, span)| [span.from, span.to]).collect();
+        edges.sort_unstable();
+        edges.dedup();
+        let piece = |edges: &[Duration]| Span { from: edges[0], to: edges[1] };
+        let held = |piece: &Span| {
+            let nodes: BTreeSet<usize> = spans
+                .iter()
+                .filter(|(_, span)| span.from <= piece.from && piece.to <= span.to)
+                .map(|(node, _)| *node)
+                .collect();
+            nodes.len() >= majority
+        };
+        edges.windows(2).map(piece).filter(held).collect()
     }
 
     /// What the engine held for this very claim.
@@ -226,10 +271,26 @@ fn excused_by_revocation(at: Duration, step: &Step, touched: &Touched, quiet: bo
     Some(Excuse { key: touched.key.clone(), token: step.token.clone(), span: Span { from: at, to } })
 }
 
+/// Of what a replica did not know, or what ended early by a clock that was set ahead, its holder cannot know better: from
+/// when it is over now until it was to be over.
+fn excused_by_rewinding<'a>(
+    at: Duration,
+    key: &'a str,
+    before: &'a [Placed],
+    after: &'a [Placed],
+) -> impl Iterator<Item = Excuse> + 'a {
+    before.iter().filter(|before| before.role.is_held()).filter_map(move |before| {
+        let same = |after: &&Placed| after.token == before.token && after.role == before.role;
+        let from = after.iter().find(same).map_or(at, |after| after.expires.max(at));
+        let (key, token) = (key.to_owned(), before.token.clone());
+        (from < before.expires).then_some(Excuse { key, token, span: Span { from, to: before.expires } })
+    })
+}
+
 /// Replays the engine's memory from the differences that its steps made.
 #[derive(Default)]
 struct Engine {
-    now: BTreeMap<String, Vec<Tenure>>,
+    now: BTreeMap<(usize, String), Vec<Tenure>>,
 }
 
 impl Engine {
@@ -237,12 +298,12 @@ impl Engine {
         if touched.before == touched.after {
             return Vec::new();
         }
-        let tenures = self.now.entry(touched.key.clone()).or_default();
+        let tenures = self.now.entry((step.node, touched.key.clone())).or_default();
         let there = |tenure: &Tenure| {
             touched.after.iter().find(|after| after.token == tenure.token && after.role == tenure.role)
         };
         // What is no longer there, or had run out before it came again.
-        let over = |tenure: &mut Tenure| there(tenure).is_none() || tenure.span.to < at;
+        let over = |tenure: &mut Tenure| there(tenure).is_none() || tenure.span.to <= at;
         let mut closed: Vec<_> = tenures.extract_if(.., over).collect();
         closed.iter_mut().for_each(|tenure| tenure.span.to = tenure.span.to.min(at));
         for after in touched.after.iter().filter(|after| after.expires > at) {
@@ -254,6 +315,7 @@ impl Engine {
                     tenure.last_set = at;
                 }
                 None => tenures.push(Tenure {
+                    node: step.node,
                     client: step.client,
                     key: touched.key.clone(),
                     token: after.token.clone(),
@@ -261,6 +323,39 @@ impl Engine {
                     ttl: touched.ttl,
                     span: Span { from: at, to: after.expires },
                     last_set: at,
+                    revived: false,
+                    stretched: Duration::ZERO,
+                }),
+            }
+        }
+        closed
+    }
+
+    /// Without a step, this is what is there now.
+    fn rewind(&mut self, at: Duration, node: usize, key: &str, after: &[Placed]) -> Vec<Tenure> {
+        let tenures = self.now.entry((node, key.to_owned())).or_default();
+        let there = |tenure: &Tenure| after.iter().find(|p| p.token == tenure.token && p.role == tenure.role);
+        let over = |tenure: &mut Tenure| there(tenure).is_none_or(|p| p.expires <= at) || tenure.span.to < at;
+        let mut closed: Vec<_> = tenures.extract_if(.., over).collect();
+        closed.iter_mut().for_each(|tenure| tenure.span.to = tenure.span.to.min(at));
+        for after in after.iter().filter(|after| after.expires > at) {
+            let same = |tenure: &&mut Tenure| tenure.token == after.token && tenure.role == after.role;
+            match tenures.iter_mut().find(same) {
+                Some(tenure) => {
+                    tenure.stretched += after.expires.saturating_sub(tenure.span.to);
+                    tenure.span.to = after.expires;
+                }
+                None => tenures.push(Tenure {
+                    node,
+                    client: usize::MAX,
+                    key: key.to_owned(),
+                    token: after.token.clone(),
+                    role: after.role,
+                    ttl: after.expires - at,
+                    span: Span { from: at, to: after.expires },
+                    last_set: at,
+                    revived: true,
+                    stretched: Duration::ZERO,
                 }),
             }
         }
@@ -268,9 +363,10 @@ impl Engine {
     }
 
     /// What was lost is there no longer, if it had not run out already.
-    fn close(&mut self, key: &str, token: &Tag, role: Role, at: Duration) -> Option<Tenure> {
-        let tenures = self.now.get_mut(key)?;
-        let index = tenures.iter().position(|tenure| tenure.token == *token && tenure.role == role)?;
+    fn close(&mut self, node: usize, key: &str, lost: &Placed, at: Duration) -> Option<Tenure> {
+        let tenures = self.now.get_mut(&(node, key.to_owned()))?;
+        let same = |tenure: &Tenure| tenure.token == lost.token && tenure.role == lost.role;
+        let index = tenures.iter().position(same)?;
         let mut tenure = tenures.remove(index);
         tenure.span.to = tenure.span.to.min(at);
         Some(tenure)

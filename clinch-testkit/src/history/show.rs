@@ -26,9 +26,12 @@ impl<T: fmt::Display> fmt::Display for Maybe<T> {
 
 impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, call_limit, latest_landing, quiet } = self;
+        let Self { seed, call_limit, latest_landing, quiet, nodes } = self;
         let (limit, landing) = (call_limit.as_millis(), latest_landing.as_millis());
-        write!(f, "history seed={seed} call_limit={limit} latest_landing={landing} quiet={quiet}")
+        write!(
+            f,
+            "history seed={seed} call_limit={limit} latest_landing={landing} quiet={quiet} nodes={nodes}"
+        )
     }
 }
 
@@ -92,13 +95,20 @@ impl fmt::Display for Event {
                 write!(f, "sent c{client} #{} {call:?} {token} over={connection}", Maybe(*op))
             }
             Self::Step(step) => {
-                let Step { client, call, connection, token, patience, touched, .. } = step;
+                let Step { node, client, call, connection, token, patience, touched, .. } = step;
                 let patience = patience.as_millis();
-                write!(f, "engine c{client} {call:?} {token} over={connection} patience={patience}")?;
+                write!(f, "engine n{node} c{client} {call:?} {token} over={connection} patience={patience}")?;
                 touched.iter().try_for_each(|touched| write!(f, " {touched}"))
             }
-            Self::Forgot { key, place } => write!(f, "engine forgot {key} {place}"),
-            Self::Fault { kind, client } => write!(f, "fault {kind:?} c{}", Maybe(*client)),
+            Self::Forgot { node, key, place } => write!(f, "engine n{node} forgot {key} {place}"),
+            Self::Rewound { node, key, before, after } => {
+                write!(f, "engine n{node} rewound [{key}:")?;
+                before.iter().try_for_each(|placed| write!(f, " {placed}"))?;
+                f.write_str(" ->")?;
+                after.iter().try_for_each(|placed| write!(f, " {placed}"))?;
+                f.write_str("]")
+            }
+            Self::Fault { id } => write!(f, "fault {id}"),
             Self::Shutdown { client, unreleased, guards } => {
                 write!(f, "shutdown c{client} unreleased={unreleased} guards={guards}")
             }

@@ -3,50 +3,74 @@
 use std::sync::Arc;
 
 use super::engine::{EngineBug, Flawed};
+use super::node::{NodeBug, PlantedNode};
 use super::port::{Planted, PortBug};
 use super::{Plant, honest};
 use crate::history::Rule;
-use crate::sim::workload::Habit;
+use crate::sim::workload::{Habit, Kind};
+
+/// Nothing is broken yet.
+const SOUND: Plant = Plant {
+    name: "",
+    what: "",
+    breaks: Rule::Panic,
+    kind: Kind::Single,
+    rules: honest,
+    wrap: None,
+    around: None,
+    at_once: false,
+    habit: Habit::Honest,
+};
 
 macro_rules! engine {
     ($name:literal, $bug:ident, $breaks:ident, $what:literal) => {
+        engine!($name, $bug, $breaks, $what, Single)
+    };
+    ($name:literal, $bug:ident, $breaks:ident, $what:literal, $kind:ident) => {
         Plant {
             name: $name,
             what: $what,
             breaks: Rule::$breaks,
+            kind: Kind::$kind,
             rules: || Box::new(Flawed::new(EngineBug::$bug)),
-            wrap: None,
-            habit: Habit::Honest,
+            ..SOUND
         }
     };
 }
 
 macro_rules! port {
     ($name:literal, $bug:ident, $breaks:ident, $what:literal) => {
-        port!($name, $bug, $breaks, $what, honest)
+        port!($name, $bug, $breaks, $what, Single, honest)
     };
-    ($name:literal, $bug:ident, $breaks:ident, $what:literal, $rules:expr) => {
+    ($name:literal, $bug:ident, $breaks:ident, $what:literal, $kind:ident, $rules:expr) => {
         Plant {
             name: $name,
             what: $what,
             breaks: Rule::$breaks,
+            kind: Kind::$kind,
             rules: $rules,
             wrap: Some(|store| Arc::new(Planted::new(store, PortBug::$bug))),
-            habit: Habit::Honest,
+            ..SOUND
+        }
+    };
+}
+
+macro_rules! node {
+    ($name:literal, $bug:ident, $breaks:ident, $what:literal) => {
+        Plant {
+            name: $name,
+            what: $what,
+            breaks: Rule::$breaks,
+            kind: Kind::Quorum,
+            around: Some(|number, store| Arc::new(PlantedNode::new(store, number, NodeBug::$bug))),
+            ..SOUND
         }
     };
 }
 
 macro_rules! client {
     ($name:literal, $habit:ident, $breaks:ident, $what:literal) => {
-        Plant {
-            name: $name,
-            what: $what,
-            breaks: Rule::$breaks,
-            rules: honest,
-            wrap: None,
-            habit: Habit::$habit,
-        }
+        Plant { name: $name, what: $what, breaks: Rule::$breaks, habit: Habit::$habit, ..SOUND }
     };
 }
 
@@ -95,6 +119,7 @@ pub fn all() -> Vec<Plant> {
             CheckThenAct,
             Overlap,
             "looks whether the key is free, and then writes",
+            Single,
             || { Box::new(Flawed::new(EngineBug::Overwrites)) }
         ),
         port!("new-token-on-retry", NewTokenOnRetry, Token, "a repeated acquire goes out under a new token"),
@@ -247,5 +272,99 @@ pub fn all() -> Vec<Plant> {
         ),
         client!("enters-across", EntersAcross, Token, "one request enters again what another one holds"),
         client!("no-fence-check", NoFenceCheck, Stale, "the resource does not look at fences"),
+        engine!(
+            "failover-fence-restarts",
+            NoClock,
+            Fence,
+            "a replica that takes over counts fences on from what it knows",
+            Failover
+        ),
+        engine!(
+            "failover-renewal-resurrects",
+            Resurrects,
+            Leftover,
+            "a renewal brings back what a failover lost",
+            Failover
+        ),
+        port!(
+            "failover-lost-is-extended",
+            ExtendedThoughLost,
+            FalseBelief,
+            "after a failover a renewal says extended although the lease is lost",
+            Failover,
+            honest
+        ),
+        port!(
+            "failover-release-says-held",
+            ReleaseAlwaysHeld,
+            FalseRelease,
+            "a release says held although a failover lost the lease",
+            Failover,
+            honest
+        ),
+        Plant {
+            name: "quorum-votes-at-once",
+            what: "a node that was restarted and forgot votes at once",
+            breaks: Rule::Overlap,
+            kind: Kind::Quorum,
+            at_once: true,
+            ..SOUND
+        },
+        port!(
+            "quorum-validity-from-answer",
+            SentLate,
+            FalseBelief,
+            "validity counts from the answer of the majority, not from before the first send",
+            Quorum,
+            honest
+        ),
+        port!(
+            "quorum-renewed-from-answer",
+            RenewedFromReply,
+            FalseBelief,
+            "a renewal counts from the answer of the majority, not from the earliest send",
+            Quorum,
+            honest
+        ),
+        node!(
+            "quorum-silence-is-consent",
+            SilenceGrants,
+            FalseBelief,
+            "a node that does not answer counts as one that granted"
+        ),
+        node!(
+            "quorum-minority-grants",
+            MinorityGrants,
+            Overlap,
+            "a denial by any node but the first counts as a grant: one vote is enough"
+        ),
+        node!(
+            "quorum-minority-renews",
+            MinorityRenews,
+            FalseBelief,
+            "a node that has lost a lease counts as one that extended it"
+        ),
+        node!("quorum-token-per-node", TokenPerNode, Token, "every node is asked under a token of its own"),
+        node!(
+            "quorum-release-skips-nodes",
+            ReleaseSkips,
+            Leftover,
+            "a release goes to the first nodes only, and calls the others settled"
+        ),
+        port!(
+            "quorum-release-keeps-late-votes",
+            ConclusiveLie,
+            Port,
+            "a release calls settled what a slow node has yet to grant",
+            Quorum,
+            honest
+        ),
+        engine!(
+            "quorum-rolls-back-others",
+            ReleaseAny,
+            Trespass,
+            "a vote that is given back takes another holder's vote with it",
+            Quorum
+        ),
     ]
 }

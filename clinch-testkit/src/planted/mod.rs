@@ -1,14 +1,16 @@
 //! Planted bugs: engines and stores that are broken on purpose, to prove the checker.
 //!
 //! A checker that was never seen to catch anything proves nothing. Every [`Plant`] breaks one thing, as somebody might
-//! by mistake, in the engine (`engine`), between manager and engine (`port`), or in a bare client ([`Habit`]). The tests let each work through the same
+//! by mistake, in the engine (`engine`), between manager and engine (`port`), between a quorum and its nodes (`node`), or in a
+//! bare client ([`Habit`]). The tests let each work through the same
 //! workload, on the same seeds, that the unbroken code passes without a violation, and ask that
 //! [`check`](crate::history::check) finds it.
 //!
-//! To add one: a variant in `engine` or `port`, and a line in `list`.
+//! To add one: a variant in `engine`, `port` or `node`, and a line in `list`.
 
 mod engine;
 mod list;
+mod node;
 mod port;
 
 use std::fmt;
@@ -18,11 +20,11 @@ use clinch::store::Store;
 
 pub use self::list::all;
 use crate::history::Rule;
-use crate::sim::workload::{Habit, Setup, Wrap};
-use crate::sim::{Honest, Rules};
+use crate::sim::workload::{Habit, Kind, Setup, Wrap};
+use crate::sim::{Around, Honest, Rules, Shape};
 
 /// Puts a broken store around an honest one.
-type Around = fn(Arc<dyn Store>) -> Arc<dyn Store>;
+type Wrapped = fn(Arc<dyn Store>) -> Arc<dyn Store>;
 
 /// One planted bug.
 #[derive(Clone, Copy)]
@@ -33,8 +35,14 @@ pub struct Plant {
     pub what: &'static str,
     /// The rule that must catch it; others may as well.
     pub breaks: Rule,
+    /// In which world.
+    pub kind: Kind,
     rules: fn() -> Box<dyn Rules>,
-    wrap: Option<Around>,
+    wrap: Option<Wrapped>,
+    /// What is put around the way to each node of a quorum.
+    around: Option<Around>,
+    /// A node that was restarted does not sit out.
+    at_once: bool,
     habit: Habit,
 }
 
@@ -42,7 +50,11 @@ impl Plant {
     /// The workload of this seed, with the bug in it.
     pub fn setup(&self, seed: u64) -> Setup {
         let wrap = self.wrap.map(|wrap| Arc::new(wrap) as Wrap);
-        Setup { rules: self.rules, wrap, habit: self.habit, ..Setup::of_seed(seed) }
+        let mut setup = Setup::of_seed_on(self.kind, seed);
+        if let (true, Shape::Quorum { sits_out, .. }) = (self.at_once, &mut setup.shape) {
+            *sits_out = false;
+        }
+        Setup { rules: self.rules, wrap, around: self.around, habit: self.habit, ..setup }
     }
 }
 

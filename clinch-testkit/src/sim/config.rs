@@ -1,8 +1,5 @@
 //! What can go wrong, and how often.
 
-use rand::RngExt;
-use rand::rngs::StdRng;
-
 /// How often something happens, in a thousand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chance(u32);
@@ -16,9 +13,9 @@ impl Chance {
         Self(times)
     }
 
-    /// Draws. A chance that never strikes draws nothing.
-    pub(crate) fn strikes(self, rng: &mut StdRng) -> bool {
-        self.0 > 0 && rng.random_range(0..1000) < self.0
+    /// Whether it strikes for this draw out of a thousand.
+    pub(super) const fn strikes(self, drawn: u32) -> bool {
+        drawn < self.0
     }
 }
 
@@ -57,6 +54,20 @@ pub struct Faults {
     pub lost_counter: Chance,
     /// Likewise: a bare client is stopped for up to 9 s.
     pub stopped: Chance,
+    /// Likewise: a process with a manager is stopped for up to 9 s.
+    pub paused: Chance,
+    /// Likewise: a bare client dies, in the middle of whatever it does.
+    pub crashed: Chance,
+    /// Likewise: a client and the engine do not hear each other for up to 4 s.
+    pub partition: Chance,
+    /// Likewise: a replica that is behind takes over.
+    pub failover: Chance,
+    /// Likewise: the replica falls behind by up to 3 s.
+    pub lag: Chance,
+    /// Likewise: the engine's clock is set ahead by up to 5 s.
+    pub clock_ahead: Chance,
+    /// Likewise: the engine's clock is set back by up to 5 s.
+    pub clock_back: Chance,
     /// How far the engine's clock may be off, either way, in millionths.
     pub drift_ppm: i64,
 }
@@ -80,6 +91,13 @@ impl Faults {
         amnesia: Chance::NEVER,
         lost_counter: Chance::NEVER,
         stopped: Chance::NEVER,
+        paused: Chance::NEVER,
+        crashed: Chance::NEVER,
+        partition: Chance::NEVER,
+        failover: Chance::NEVER,
+        lag: Chance::NEVER,
+        clock_ahead: Chance::NEVER,
+        clock_back: Chance::NEVER,
         drift_ppm: 0,
     };
 
@@ -101,8 +119,45 @@ impl Faults {
         amnesia: Chance::per_mille(60),
         lost_counter: Chance::per_mille(60),
         stopped: Chance::per_mille(60),
+        paused: Chance::per_mille(60),
+        crashed: Chance::per_mille(8),
+        partition: Chance::per_mille(60),
+        failover: Chance::NEVER,
+        lag: Chance::NEVER,
+        clock_ahead: Chance::per_mille(30),
+        clock_back: Chance::NEVER,
         // The library allows for 1 %.
         drift_ppm: 5_000,
+    };
+
+    /// The same on an engine whose clock goes back instead, and that forgets nothing: together, the two can make fences fall.
+    pub const CLOCK_BACK: Self = Self {
+        amnesia: Chance::NEVER,
+        lost_counter: Chance::NEVER,
+        clock_ahead: Chance::NEVER,
+        clock_back: Chance::per_mille(60),
+        ..Self::ALL
+    };
+
+    /// The same on an engine that a replica takes over, now and then, which may be behind.
+    pub const FAILOVER: Self = Self {
+        restart: Chance::NEVER,
+        amnesia: Chance::per_mille(20),
+        failover: Chance::per_mille(120),
+        lag: Chance::per_mille(150),
+        ..Self::ALL
+    };
+
+    /// What a quorum bears, on each of its nodes: clocks that drift and go back, nodes that restart and forget. Not clocks
+    /// that are set ahead.
+    pub const QUORUM: Self = Self {
+        busy: Chance::per_mille(15),
+        restart: Chance::per_mille(12),
+        amnesia: Chance::per_mille(25),
+        lost_counter: Chance::NEVER,
+        clock_ahead: Chance::NEVER,
+        clock_back: Chance::per_mille(20),
+        ..Self::ALL
     };
 
     /// Whether nothing can go wrong.

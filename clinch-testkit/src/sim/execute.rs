@@ -6,7 +6,7 @@ use std::time::Duration;
 use clinch::lease::{Claim, ClaimKey, Fence, Mode, Record, Token};
 use clinch::store::{Notice, Revocation};
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::engine::role;
 use super::{Asked, Asking, EngineTime, Place, Refusal, State, World};
@@ -126,17 +126,18 @@ impl World {
     /// The engine carries a request out: one instant, one change.
     pub(super) fn execute(self: &Arc<Self>, request: &Request, client: usize, connection: u64) -> Reply {
         let Some(token) = request.token() else { return self.look(request) };
-        if self.strikes(FaultKind::Busy, request.call(), self.faults.busy, client) {
+        if self.strikes(FaultKind::Busy, request.call(), self.faults.busy, client).is_some() {
             return Reply::Busy;
         }
         let mut guard = self.state();
         let state = &mut *guard;
         let now = self.engine_now(state);
-        let mut touched = request.untouched(|on| self.seen(state, on));
+        let mut touched = request.untouched(|on| self.places(state, on));
         let mut reply = self.step(state, request, now);
         for (on, touched) in &mut touched {
-            touched.after = self.seen(state, on);
+            touched.after = self.places(state, on);
         }
+        self.replicate(state, &touched);
         drop(guard);
         let (patience, queues) = match request.asked().map(|asked| asked.asking) {
             Some(Asking::Again { left, .. }) => (left, false),
@@ -144,6 +145,7 @@ impl World {
             _ => (Duration::ZERO, false),
         };
         let step = Step {
+            node: self.node,
             client,
             call: request.call(),
             connection,
@@ -183,8 +185,17 @@ impl World {
         }
     }
 
-    fn seen(&self, state: &State, on: &ClaimKey) -> Vec<Placed> {
-        state.table.on(on).iter().map(|place| self.placed(state, place)).collect()
+    /// What was changed goes on its way to the replica.
+    fn replicate(&self, state: &mut State, touched: &[(ClaimKey, Touched)]) {
+        if state.replica.is_none() {
+            return;
+        }
+        for (on, _) in touched.iter().filter(|(_, touched)| touched.before != touched.after) {
+            let arrives = Instant::now() + self.replication(state);
+            if let Some(replica) = &mut state.replica {
+                replica.follow(&state.table, on, arrives);
+            }
+        }
     }
 
     fn look(&self, request: &Request) -> Reply {
@@ -237,8 +248,8 @@ impl World {
         let fired = listeners.len();
         for (client, signal) in listeners {
             let lost = self.strikes(FaultKind::LostWakeup, Call::Look, self.faults.lost_wakeup, client);
-            let delay = self.travel();
-            if !lost {
+            let delay = self.travel(client);
+            if lost.is_none() && !self.is_cut_off(client) {
                 tokio::spawn(async move {
                     sleep(delay).await;
                     signal.notify_one();
@@ -255,8 +266,8 @@ impl World {
         for (client, sender) in listeners {
             let lost =
                 self.strikes(FaultKind::LostRevocation, Call::Revoke, self.faults.lost_revocation, client);
-            let delay = self.travel();
-            if !lost {
+            let delay = self.travel(client);
+            if lost.is_none() && !self.is_cut_off(client) {
                 let revocation = revocation.clone();
                 tokio::spawn(async move {
                     sleep(delay).await;

@@ -7,6 +7,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use clinch::store::StoreError;
+use clinch::stores::quorum::Probation;
+
 use super::{Reply, Request, World};
 use crate::history::FaultKind;
 
@@ -14,6 +17,8 @@ use crate::history::FaultKind;
 pub(super) struct Connection {
     pub(super) id: u64,
     pub(super) client: usize,
+    /// Until when the server at its end grants nothing.
+    probation: Option<Probation>,
     pipe: Mutex<Pipe>,
     changed: Notify,
 }
@@ -54,8 +59,9 @@ impl Connection {
             last_reply: now,
             callers: BTreeMap::new(),
         };
-        let connection =
-            Arc::new(Self { id: world.id(), client, pipe: Mutex::new(pipe), changed: Notify::new() });
+        let (id, probation) = (world.id(), world.probation());
+        let (pipe, changed) = (Mutex::new(pipe), Notify::new());
+        let connection = Arc::new(Self { id, client, probation, pipe, changed });
         world.state().connections.push(Arc::downgrade(&connection));
         tokio::spawn(carry(connection.clone(), Arc::downgrade(world)));
         connection
@@ -67,6 +73,11 @@ impl Connection {
 
     pub(super) fn is_open(&self) -> bool {
         self.pipe().open
+    }
+
+    /// Why the server at its end grants nothing, if it does not.
+    pub(super) fn refusal(&self) -> Option<StoreError> {
+        self.probation.as_ref().and_then(Probation::refusal)
     }
 
     /// Sends a request. The receiver fails when the connection is cut before the reply is there; a reply that is lost
@@ -101,11 +112,18 @@ impl Connection {
         }
         pipe.open = false;
         pipe.callers.clear();
-        let some = stragglers && world.faults.straggler.strikes(&mut world.state().rng);
         let most = pipe.requests.len() as u64;
-        let arrive = if some && most > 0 { world.random_ms(1..=most).as_millis() } else { 0 };
+        let straggler = |chance| {
+            let id = world.state().fortune.strikes(FaultKind::Straggler, Some(self.client), chance)?;
+            world.fault(&id);
+            Some(id)
+        };
+        let id = Some(world.faults.straggler).filter(|_| stragglers && most > 0).and_then(straggler);
+        let (arrive, late) = match id {
+            Some(id) => (world.ms_of(&id, 1..=most).as_millis(), world.ms_of(&id, 0..=2000)),
+            None => (0, Duration::ZERO),
+        };
         pipe.requests.truncate(arrive.try_into().unwrap_or_default());
-        let late = world.random_ms(0..=2000);
         for packet in &mut pipe.requests {
             packet.arrives += late;
         }
@@ -156,12 +174,9 @@ async fn carry(connection: Arc<Connection>, world: Weak<World>) {
                 if stalled_until > Instant::now() {
                     sleep_until(stalled_until).await;
                 }
-                if !connection.is_open() {
-                    world.fault(FaultKind::Straggler, Some(connection.client));
-                }
                 let reply = world.execute(&packet.request, connection.client, connection.id);
-                if let Some(caller) = packet.caller {
-                    connection.answer(world.travel(), caller, reply);
+                if let Some(caller) = packet.caller.filter(|_| !world.is_cut_off(connection.client)) {
+                    connection.answer(world.travel(connection.client), caller, reply);
                 }
             }
             Err(Some(at)) => tokio::select! {

@@ -35,6 +35,15 @@ impl fmt::Debug for SimStore {
 struct Sending<'a> {
     attempt: Option<&'a Attempt>,
     sent_at: Option<Instant>,
+    /// It went out more than once: another copy may arrive after the answer.
+    copied: bool,
+}
+
+/// An answer.
+struct Answered {
+    reply: Reply,
+    sent_at: Instant,
+    copied: bool,
 }
 
 impl SimStore {
@@ -52,7 +61,7 @@ impl SimStore {
         if let Some(connection) = open() {
             return Ok(connection);
         }
-        sleep(self.world.random_ms(1..=10)).await;
+        sleep(self.world.random_ms(self.client, 1..=10)).await;
         if Instant::now() < self.world.state().down_until {
             return Err(StoreError::not_applied(ErrorKind::Unavailable, "connection refused"));
         }
@@ -68,22 +77,24 @@ impl SimStore {
     fn fate(&self, request: &Request) -> Fate {
         let (world, faults, call) = (&self.world, &self.world.faults, request.call());
         let strikes = |kind, chance| world.strikes(kind, call, chance, self.client);
-        let mut delay = world.travel();
-        if strikes(FaultKind::Late, faults.late) {
-            delay += world.random_ms(1000..=3000);
+        let mut delay = world.travel(self.client);
+        if let Some(id) = strikes(FaultKind::Late, faults.late) {
+            delay += world.ms_of(&id, 1000..=3000);
         }
+        let lost = strikes(FaultKind::LostRequest, faults.lost_request).is_some();
         Fate {
             delay,
-            lost: strikes(FaultKind::LostRequest, faults.lost_request),
-            reply_lost: strikes(FaultKind::LostReply, faults.lost_reply),
-            twice: strikes(FaultKind::Duplicate, faults.duplicate),
+            lost: lost || world.is_cut_off(self.client),
+            reply_lost: strikes(FaultKind::LostReply, faults.lost_reply).is_some(),
+            twice: strikes(FaultKind::Duplicate, faults.duplicate).is_some(),
         }
     }
 
     fn cut_soon(&self, connection: &Arc<Connection>, request: &Request) {
-        if self.world.strikes(FaultKind::Cut, request.call(), self.world.faults.cut, self.client) {
+        let cut = self.world.strikes(FaultKind::Cut, request.call(), self.world.faults.cut, self.client);
+        if let Some(id) = cut {
             let (world, connection) = (self.world.clone(), connection.clone());
-            let delay = world.random_ms(0..=20);
+            let delay = world.ms_of(&id, 0..=20);
             tokio::spawn(async move {
                 sleep(delay).await;
                 connection.cut(&world, true);
@@ -97,10 +108,10 @@ impl SimStore {
         request: &Request,
         attempt: Option<&Attempt>,
         over: Option<Arc<Connection>>,
-    ) -> Result<(Reply, Instant), StoreError> {
-        let mut sending = Sending { attempt, sent_at: None };
+    ) -> Result<Answered, StoreError> {
+        let mut sending = Sending { attempt, sent_at: None, copied: false };
         match timeout(CALL_LIMIT, self.exchange(request, &mut sending, over)).await {
-            Ok(answer) => answer,
+            Ok(answer) => answer.map(|(reply, sent_at)| Answered { reply, sent_at, copied: sending.copied }),
             Err(_) if sending.sent_at.is_some() => {
                 Err(StoreError::unknown(ErrorKind::Timeout, "no answer in time"))
             }
@@ -126,7 +137,11 @@ impl SimStore {
                     .await
                     .map_err(|error| if sending.sent_at.is_some() { unknown() } else { error })?,
             };
+            if let (Request::Acquire(_), Some(refusal)) = (request, connection.refusal()) {
+                return Err(if sending.sent_at.is_some() { unknown() } else { refusal });
+            }
             let fate = self.fate(request);
+            sending.copied |= fate.twice || resent;
             if let Some(token) = request.token() {
                 let (client, op) = (self.client, crate::history::operation());
                 let (call, connection) = (request.call(), connection.id);
@@ -163,7 +178,7 @@ impl SimStore {
                 }
                 Err(_) => {
                     let again = self.world.faults.resent;
-                    if !self.world.strikes(FaultKind::Resent, request.call(), again, self.client) {
+                    if self.world.strikes(FaultKind::Resent, request.call(), again, self.client).is_none() {
                         return Err(unknown());
                     }
                     resent = true;
@@ -182,10 +197,11 @@ impl SimStore {
             [(route, _)] if route.is_open() => (Some(route.clone()), true),
             _ => (None, false),
         };
-        let (reply, _) = self.call(request, None, over.clone()).await?;
-        // It may have gone over another one after all: sent again, after the first was cut.
-        conclusive &= over.is_none_or(|over| over.is_open());
-        match reply {
+        let answer = self.call(request, None, over.clone()).await?;
+        // It may have gone over another one after all: sent again, after the first was cut. And what is left of it may
+        // arrive after something that is yet to be sent.
+        conclusive &= over.is_none_or(|over| over.is_open()) && !answer.copied;
+        match answer.reply {
             Reply::Released { held, woken } => Ok(Release { held, conclusive, woken: Some(woken) }),
             _ => Err(nonsense()),
         }
@@ -237,7 +253,7 @@ impl Store for SimStore {
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         Box::pin(async move {
             let request = Request::Acquire(asked(attempt)?);
-            match self.call(&request, Some(attempt), None).await?.0 {
+            match self.call(&request, Some(attempt), None).await?.reply {
                 Reply::Granted(fences) if fences.iter().all(Option::is_none) => Ok(Verdict::granted()),
                 Reply::Granted(fences) => Ok(Verdict::Granted(Grant { fences })),
                 Reply::Denied { refusal, left } => {
@@ -255,7 +271,8 @@ impl Store for SimStore {
 
     fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal> {
         Box::pin(async move {
-            let (reply, sent_at) = self.call(&Request::Renew(asked(lease)?), None, None).await?;
+            let Answered { reply, sent_at, .. } =
+                self.call(&Request::Renew(asked(lease)?), None, None).await?;
             Ok(if is_yes(&reply)? { Renewal::Extended { sent_at } } else { Renewal::Lost })
         })
     }
@@ -287,7 +304,7 @@ impl Store for SimStore {
         let signal = Arc::new(Notify::new());
         let subscription = Subscription { world: Arc::downgrade(&world), id };
         let acknowledged = Arc::downgrade(&signal);
-        let delay = world.travel() + world.travel();
+        let delay = world.travel(client) + world.travel(client);
         tokio::spawn(async move {
             sleep(delay).await;
             // It may have been given up before it was acknowledged.
@@ -305,7 +322,7 @@ impl Store for SimStore {
 
     fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
         Box::pin(async move {
-            match self.call(&Request::Inspect { on: on.clone() }, None, None).await?.0 {
+            match self.call(&Request::Inspect { on: on.clone() }, None, None).await?.reply {
                 Reply::Places(places) => {
                     Ok(places.iter().map(|(on, place, left)| holder(on, place, *left)).collect())
                 }
@@ -316,7 +333,7 @@ impl Store for SimStore {
 
     fn list(&self, _cursor: Cursor) -> StoreFuture<'_, Page> {
         Box::pin(async move {
-            match self.call(&Request::List, None, None).await?.0 {
+            match self.call(&Request::List, None, None).await?.reply {
                 Reply::Places(places) => {
                     let holders = places.iter().map(|(on, place, left)| holder(on, place, *left)).collect();
                     Ok(Page { holders, next: None })
@@ -329,7 +346,7 @@ impl Store for SimStore {
     fn revoke<'a>(&'a self, on: &'a ClaimKey, token: &'a Token) -> StoreFuture<'a, bool> {
         Box::pin(async move {
             let request = Request::Revoke { on: on.clone(), token: token.clone() };
-            is_yes(&self.call(&request, None, None).await?.0)
+            is_yes(&self.call(&request, None, None).await?.reply)
         })
     }
 

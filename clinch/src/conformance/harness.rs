@@ -63,6 +63,8 @@ pub struct Pace {
     pub patience: Duration,
     /// How long the suite watches for something that must not come. 200 ms.
     pub quiet: Duration,
+    /// The longest TTL that the store serves. Ten years.
+    pub longest_ttl: Duration,
     /// How long one promise may take altogether before the store counts as stuck. 60 s.
     pub limit: Duration,
     /// How many promises [`run`](super::run) checks at the same time. 1, as a paused clock needs it; on a real one more of them
@@ -77,6 +79,7 @@ impl Default for Pace {
             lag: Duration::from_millis(50),
             patience: Duration::from_secs(5),
             quiet: Duration::from_millis(200),
+            longest_ttl: Duration::from_secs(86_400 * 3_653),
             limit: Duration::from_secs(60),
             at_once: 1,
         }

@@ -141,7 +141,7 @@ async fn release_at_once(
     Ok(held)
 }
 
-/// Of many releases of one lease at the same time, exactly one says `held`.
+/// Of many releases of one lease at the same time, exactly one says `held`; where votes can be split, perhaps none.
 ///
 /// Proves: L3
 pub(super) async fn one_of_many_releases_counts(harness: &dyn Harness) -> Result<(), Failure> {
@@ -150,7 +150,9 @@ pub(super) async fn one_of_many_releases_counts(harness: &dyn Harness) -> Result
     let lease = Arc::new(case.attempt("lease", LONG)?);
     granted(case.store.acquire(&lease).await?)?;
     let held = release_at_once(&connections, &lease, 8).await?;
-    ensure!(held == 1, "{held} of 32 releases of one lease say that it was held");
+    // Where votes can be split, several may have given it back together, and none of them alone.
+    let split = held == 0 && case.store.capabilities().split_votes;
+    ensure!(held == 1 || split, "{held} of 32 releases of one lease say that it was held");
     free(&case.other.inspect(on(&lease)).await?)
 }
 

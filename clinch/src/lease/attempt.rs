@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -161,6 +161,16 @@ impl Attempt {
     pub const fn route(&self) -> &Route {
         &self.route
     }
+
+    /// For a store that asks several engines which know nothing of each other: the same attempt as each of them knows it,
+    /// with a route of its own, and without patience. They are made once: `count` is the same every time.
+    ///
+    /// Validity runs from the first send to any of them, which the store notes on the whole
+    /// ([`sending`](Self::sending)); the whole is answered once all its parts are.
+    pub fn parts(&self, count: usize) -> &[Arc<Self>] {
+        let part = || Arc::new(Self::of(self.token.clone(), self.claims.clone()));
+        self.route.parts.get_or_init(|| (0..count).map(|_| part()).collect())
+    }
 }
 
 impl fmt::Debug for Attempt {
@@ -180,7 +190,11 @@ impl fmt::Debug for Attempt {
 /// can overtake the grant. A store that has such connections keeps them here while an acquire is unanswered; others
 /// ignore it.
 #[derive(Default)]
-pub struct Route(Mutex<Vec<Leg>>);
+pub struct Route {
+    legs: Mutex<Vec<Leg>>,
+    /// Where the attempt goes to several engines: what each of them knows of it.
+    parts: OnceLock<Vec<Arc<Attempt>>>,
+}
 
 struct Leg {
     connection: Arc<dyn Any + Send + Sync>,
@@ -195,7 +209,7 @@ impl Leg {
 
 impl Route {
     fn legs(&self) -> MutexGuard<'_, Vec<Leg>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.legs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that an acquire goes out over `connection`.
@@ -221,9 +235,10 @@ impl Route {
         self.legs().iter_mut().for_each(|leg| leg.abandoned = false);
     }
 
-    /// Whether every acquire that went out was answered.
+    /// Whether every acquire that went out was answered, those of its parts included.
     pub fn is_answered(&self) -> bool {
-        self.legs().is_empty()
+        let parts = || self.parts.get().into_iter().flatten().all(|part| part.route.is_answered());
+        self.legs().is_empty() && parts()
     }
 
     /// The connections over which an acquire went out that was not answered, and whether each was abandoned.

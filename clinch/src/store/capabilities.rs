@@ -33,6 +33,9 @@ pub struct Capabilities {
     pub wakeups: bool,
     /// Lists holders.
     pub list: bool,
+    /// Of several who ask for a free place at the same instant, all may be denied: they divide the votes between them, and
+    /// whoever wants it asks again. Without it exactly one of them wins.
+    pub split_votes: bool,
     /// Expires leases by the very clock of this process, so that no drift needs to be allowed for.
     pub same_clock: bool,
 }

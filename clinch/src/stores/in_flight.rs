@@ -12,6 +12,9 @@ use crate::store::{ErrorKind, StoreError};
 pub(super) enum Purpose {
     /// Renewing and releasing.
     Upkeep,
+    /// Asking for something new.
+    #[cfg(feature = "redis")]
+    Grant,
     /// Everything else.
     Other,
 }
@@ -46,8 +49,8 @@ impl InFlight {
     pub(super) async fn place(&self, purpose: Purpose) -> Place {
         let other = match purpose {
             // The semaphores are never closed.
-            Purpose::Other => self.for_others.clone().acquire_owned().await.ok(),
             Purpose::Upkeep => None,
+            _ => self.for_others.clone().acquire_owned().await.ok(),
         };
         Place { _place: self.places.clone().acquire_owned().await.ok(), _other: other }
     }

@@ -4,6 +4,8 @@
 mod in_flight;
 pub mod memory;
 #[cfg(feature = "redis")]
+pub mod quorum;
+#[cfg(feature = "redis")]
 pub mod redis;
 mod rules;
 #[cfg(feature = "sqlite")]
@@ -83,12 +85,16 @@ const CHECKS: &[(&str, Check)] = &[
     ("redis+sentinel", redis::check),
     #[cfg(feature = "redis")]
     ("redis+cluster", redis::check),
+    #[cfg(feature = "redis")]
+    ("redis+quorum", quorum::check),
     #[cfg(feature = "redis-tls")]
     ("rediss", redis::check),
     #[cfg(feature = "redis-tls")]
     ("rediss+sentinel", redis::check),
     #[cfg(feature = "redis-tls")]
     ("rediss+cluster", redis::check),
+    #[cfg(feature = "redis-tls")]
+    ("rediss+quorum", quorum::check),
     #[cfg(feature = "sqlite")]
     ("sqlite", sqlite::check),
 ];
@@ -106,12 +112,16 @@ const SCHEMES: &[(&str, Connect)] = &[
     ("redis+sentinel", redis::connect),
     #[cfg(feature = "redis")]
     ("redis+cluster", redis::connect),
+    #[cfg(feature = "redis")]
+    ("redis+quorum", quorum::connect),
     #[cfg(feature = "redis-tls")]
     ("rediss", redis::connect),
     #[cfg(feature = "redis-tls")]
     ("rediss+sentinel", redis::connect),
     #[cfg(feature = "redis-tls")]
     ("rediss+cluster", redis::connect),
+    #[cfg(feature = "redis-tls")]
+    ("rediss+quorum", quorum::connect),
     #[cfg(feature = "sqlite")]
     ("sqlite", sqlite::connect),
 ];
@@ -126,12 +136,16 @@ const ABSENT: &[(&str, &str)] = &[
     ("redis+sentinel", "redis"),
     #[cfg(not(feature = "redis"))]
     ("redis+cluster", "redis"),
+    #[cfg(not(feature = "redis"))]
+    ("redis+quorum", "redis"),
     #[cfg(not(feature = "redis-tls"))]
     ("rediss", "redis-tls"),
     #[cfg(not(feature = "redis-tls"))]
     ("rediss+sentinel", "redis-tls"),
     #[cfg(not(feature = "redis-tls"))]
     ("rediss+cluster", "redis-tls"),
+    #[cfg(not(feature = "redis-tls"))]
+    ("rediss+quorum", "redis-tls"),
     #[cfg(not(feature = "sqlite"))]
     ("sqlite", "sqlite"),
 ];
@@ -185,6 +199,8 @@ pub(crate) fn with_database(url: &str, database: u32) -> Option<(String, Option<
             };
             Some((format!("{scheme}://{address}{name}/{database}{query}"), path.parse().ok()))
         }
+        #[cfg(feature = "redis")]
+        "redis+quorum" | "rediss+quorum" => quorum::with_database(url, database),
         "redis+unix" => {
             let (address, query) = url.split_once('?').unwrap_or((url, ""));
             let (named, others): (Vec<_>, Vec<_>) =
@@ -305,7 +321,7 @@ pub fn without_password(url: &str) -> String {
     }
 }
 
-/// Whether what stands before a path is a host, with a number as its port if it has one.
+/// Whether what stands before a path is a host, or several, each with a number as its port if it has one.
 fn is_address(host: &str) -> bool {
     let authority = host.split('/').next().unwrap_or_default();
     authority.split(',').all(|place| {
@@ -335,6 +351,9 @@ mod tests {
             ("redis://:secret#@h:1/0?x=secret", "redis://:***@h:1/0?…"),
             ("redis://u:secret/0", "redis://…"),
             ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
+            ("redis+quorum://u:secret@a:1,b:2,c/0?max_ttl=9s", "redis+quorum://u:***@a:1,b:2,c/0?…"),
+            ("redis+quorum://a:1,b:2,c", "redis+quorum://a:1,b:2,c"),
+            ("redis+quorum://a:1,b:secret,c", "redis+quorum://…"),
             ("sqlite:///var/lib/u:x@h/clinch.db", "sqlite:///var/lib/u:x@h/clinch.db"),
             ("sqlite:clinch.db", "sqlite:clinch.db"),
             ("memory:", "memory:"),

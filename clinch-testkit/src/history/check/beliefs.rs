@@ -47,7 +47,7 @@ impl Checker<'_> {
         for tenure in self.index.tenures.iter().filter(|tenure| tenure.role.is_held()) {
             let last = last.get(&(tenure.key.as_str(), &tenure.token)).copied().unwrap_or_default();
             let last = last.max(renewed.get(&tenure.token).copied().unwrap_or_default());
-            let limit = last.max(tenure.span.from) + tenure.ttl + allowance(tenure.ttl);
+            let limit = last.max(tenure.span.from) + tenure.ttl + allowance(tenure.ttl) + tenure.stretched;
             if tenure.span.to > limit {
                 let what = format!("{} was kept until {} ms", shown(tenure), tenure.span.to.as_millis());
                 found.push(violation(Rule::Leftover, limit, what));
@@ -66,6 +66,10 @@ impl Checker<'_> {
                         tenure.client == *client && tenure.span.from <= at && tenure.span.to > at
                     };
                     let left = self.index.tenures.iter().filter(|tenure| tenure.role.is_held()).filter(mine);
+                    // Of a quorum, one that was slow may hear of it later: nobody holds what most do not have.
+                    let most = self.history.header.majority();
+                    let count = |token: &Tag| left.clone().filter(|other| other.token == *token).count();
+                    let left = left.clone().filter(|tenure| count(&tenure.token) >= most);
                     let what = |tenure| format!("c{client} shut down cleanly, but left {}", shown(tenure));
                     found.extend(left.map(what).map(|what| violation(Rule::Leftover, at, what)));
                 }
@@ -79,7 +83,7 @@ impl Checker<'_> {
     pub(super) fn beliefs(&self) -> Vec<Violation> {
         let mut found = Vec::new();
         for hold in self.index.holds.iter().filter(|hold| !hold.degraded) {
-            let really = self.index.tenures_of(hold).map(|tenure| tenure.span);
+            let really = self.index.held_for(hold, self.history.header.majority()).into_iter();
             if let Some(at) = hold.span.gap(really.chain(self.index.excuses_of(hold))) {
                 let what = format!(
                     "c{} believed until {} ms that it holds {} by {}, but the engine had nothing of it",

@@ -61,7 +61,7 @@ impl Checker<'_> {
                 // It went to the next in line of its process; what that one believes is checked elsewhere.
                 continue;
             }
-            let gave_back = self.index.steps.iter().any(|(at, step)| {
+            let giving = self.index.steps.iter().filter(|(at, step)| {
                 step.call == Call::Release
                     && step.token == *token
                     && span.meets(Span { from: *at, to: *at })
@@ -71,12 +71,17 @@ impl Checker<'_> {
                             && !touched.after.iter().any(mine)
                     })
             });
+            let nodes: BTreeSet<usize> = giving.map(|(_, step)| step.node).collect();
+            let gave_back = nodes.len() >= self.history.header.majority();
             match operation.outcome() {
                 Some(Outcome::Released(true)) if !gave_back => {
                     let what = format!("#{op} said that {token} was held, but gave nothing back");
                     found.push(violation(Rule::FalseRelease, span.to, what));
                 }
-                Some(Outcome::Released(false)) if gave_back && self.quiet() => {
+                // Of a quorum, two releases at the same time may have shared it.
+                Some(Outcome::Released(false))
+                    if gave_back && self.quiet() && self.history.header.nodes == 1 =>
+                {
                     let what = format!("#{op} said that {token} was not held, but gave it back");
                     found.push(violation(Rule::FalseRelease, span.to, what));
                 }
@@ -104,7 +109,8 @@ impl Checker<'_> {
             }
             // Only a manager knows what its process gave back; and of several holders one may be on its way out.
             let alone = wanted.claims.iter().all(|(_, role, _)| *role == Role::Exclusive);
-            if wanted.bare || !alone || !operation.is_try() {
+            // And of a quorum, a node that was slow may still know it.
+            if wanted.bare || !alone || !operation.is_try() || self.history.header.nodes > 1 {
                 continue;
             }
             let given_back = self.index.holds.iter().any(|hold| {
@@ -175,8 +181,9 @@ impl Checker<'_> {
             if !strict && (!self.quiet() || self.stood_in_line(op, operation, span)) {
                 continue;
             }
-            // A bare client repeats what the engine told it last.
-            let from = last_sent.filter(|_| wanted.bare).map_or(span.from, |(at, _)| at);
+            // A bare client repeats what the engine told it last. (Of several nodes, some told it before it sent to others.)
+            let repeats = wanted.bare && self.history.header.nodes == 1;
+            let from = last_sent.filter(|_| repeats).map_or(span.from, |(at, _)| at);
             let call = Span { from, to: span.to };
             let here = |hold: &Hold| {
                 let same = |(key, ..): &(String, Role, u32)| *key == hold.key;
@@ -257,16 +264,22 @@ impl Checker<'_> {
         }
         let mut found = Vec::new();
         for tenure in self.index.tenures.iter().filter(|tenure| tenure.role.is_held()) {
+            if tenure.revived {
+                continue;
+            }
+            if let Some(at) = concluded.get(&tenure.token).filter(|at| tenure.span.contains(**at)) {
+                let what = format!("{} was still there after a release of it was conclusive", shown(tenure));
+                found.push(violation(Rule::Leftover, *at, what));
+            }
             if concluded.get(&tenure.token).is_some_and(|at| tenure.span.from > *at) {
                 let what =
                     format!("{} was granted after a release of it was called conclusive", shown(tenure));
                 found.push(violation(Rule::Port, tenure.span.from, what));
             }
-            // What a client sends again by itself may be granted after its last copy was denied: nobody knows of it.
-            if acquires
-                .get(&tenure.token)
-                .is_some_and(|acquires| !acquires.may_hold && acquires.sent <= acquires.asked)
-            {
+            // What a client sends again by itself may be granted after its last copy was denied: nobody knows of it. And of
+            // several nodes, some may grant what the others do not.
+            let told = |acquires: &Acquires| !acquires.may_hold && acquires.sent <= acquires.asked;
+            if self.history.header.nodes == 1 && acquires.get(&tenure.token).is_some_and(told) {
                 let what = format!(
                     "{} was granted, but its manager was told that nothing was applied",
                     shown(tenure)

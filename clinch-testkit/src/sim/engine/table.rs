@@ -30,7 +30,7 @@ pub struct Place {
 
 /// The engine's memory: what lies on each key, in the order in which it came. What has expired may still lie here;
 /// nobody may see it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Table {
     keys: BTreeMap<ClaimKey, Vec<Place>>,
     /// The last number that was given as a fence. They live longer than what they were given for.
@@ -85,6 +85,23 @@ impl Table {
                 self.counters.insert(on.clone(), number);
             }
         }
+    }
+
+    /// Puts these places there in the place of all others, and the number that was given last.
+    pub(in crate::sim) fn set(&mut self, on: &ClaimKey, places: Vec<Place>, number: u64) {
+        if places.is_empty() {
+            self.keys.remove(on);
+        } else {
+            self.keys.insert(on.clone(), places);
+        }
+        if number > 0 {
+            self.counters.insert(on.clone(), number);
+        }
+    }
+
+    /// The keys on which anything lies.
+    pub(in crate::sim) fn keys(&self) -> impl Iterator<Item = &ClaimKey> {
+        self.keys.keys()
     }
 
     /// Loses the numbers and nothing else.

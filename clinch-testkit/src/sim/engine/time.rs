@@ -23,6 +23,12 @@ impl EngineTime {
         Duration::from_micros(micros.try_into().unwrap_or_default())
     }
 
+    /// The same instant by a clock that was set by so much.
+    #[must_use]
+    pub(in crate::sim) fn set_by(self, micros: i64) -> Self {
+        Self { micros: self.micros + i128::from(micros) }
+    }
+
     /// Microseconds since the clock began: what fences are made of.
     pub fn micros(self) -> u64 {
         self.micros.try_into().unwrap_or_default()
@@ -33,6 +39,12 @@ impl EngineTime {
     pub fn after(self, ttl: Duration) -> Self {
         let millis = i128::try_from(ttl.as_millis()).unwrap_or(i128::from(u64::MAX));
         Self { micros: self.micros + millis * 1000 }
+    }
+
+    /// So much earlier.
+    #[must_use]
+    pub(in crate::sim) fn before(self, time: Duration) -> Self {
+        Self { micros: self.micros - i128::try_from(time.as_micros()).unwrap_or_default() }
     }
 
     /// How much later this is; zero if it is not.

@@ -25,12 +25,20 @@ pub(super) struct BareWorker {
     rng: StdRng,
     keys: usize,
     quiet: bool,
-    /// What this world wants most, so that it is wanted by several at a time.
-    focus: u32,
+    focus: Focus,
+}
+
+/// What this world wants.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Focus {
+    /// This most, so that it is wanted by several at a time.
+    Most(u32),
+    /// Locks on the managers' keys, and nothing else.
+    Plain,
 }
 
 impl BareWorker {
-    pub(super) const fn new(bare: Bare, rng: StdRng, keys: usize, quiet: bool, focus: u32) -> Self {
+    pub(super) const fn new(bare: Bare, rng: StdRng, keys: usize, quiet: bool, focus: Focus) -> Self {
         Self { bare, rng, keys, quiet, focus }
     }
 
@@ -69,7 +77,16 @@ impl BareWorker {
 
     fn want(&mut self) -> Option<Want> {
         let any = self.rng.random_range(0..100);
-        let kind = if self.rng.random() { self.focus } else { any };
+        let kind = match self.focus {
+            Focus::Plain => 99,
+            Focus::Most(focus) => {
+                if self.rng.random() {
+                    focus
+                } else {
+                    any
+                }
+            }
+        };
         let ttl = self.ttl();
         let claims = match kind {
             0..25 => vec![self.permit()?],

@@ -17,6 +17,8 @@ pub(super) struct Worker {
     pub(super) process: Process,
     pub(super) rng: StdRng,
     pub(super) keys: usize,
+    /// The engine grants exclusive claims and nothing else.
+    pub(super) plain: bool,
 }
 
 impl Worker {
@@ -38,6 +40,7 @@ impl Worker {
     /// Mostly plain locks, which all others are made of.
     fn kind(&mut self) -> Kind {
         match self.rng.random_range(0..20) {
+            _ if self.plain => Kind::Plain,
             0..3 => Kind::Fenced,
             3..5 => Kind::Shared,
             5 => Kind::Fair,

@@ -167,6 +167,7 @@ impl Store for MemoryStore {
             records: true,
             wakeups: true,
             list: true,
+            split_votes: false,
             same_clock: true,
         }
     }

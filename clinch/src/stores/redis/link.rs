@@ -23,6 +23,7 @@ use super::sentinel::Sentinels;
 use crate::store::{ErrorKind, StoreError};
 use crate::stores::StoreOptions;
 use crate::stores::in_flight::{InFlight, Purpose};
+use crate::stores::quorum::Probation;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -39,6 +40,8 @@ pub(super) struct Connection {
     since: Instant,
     /// Microseconds after `since` at which the last answer came.
     last_answer: AtomicU64,
+    /// Until when the server behind it grants nothing. It is the same process as long as the connection lives.
+    probation: Option<Probation>,
 }
 
 impl fmt::Debug for Connection {
@@ -63,7 +66,7 @@ impl Connection {
 
     fn new(redis: MultiplexedConnection, client: Arc<Client>, at: Arc<str>) -> Self {
         let (broken, last_answer) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { redis, client, at, broken, since: Instant::now(), last_answer }
+        Self { redis, client, at, broken, since: Instant::now(), last_answer, probation: None }
     }
 
     fn micros(&self, at: Instant) -> u64 {
@@ -187,6 +190,8 @@ pub(super) struct Link {
     state: Arc<Mutex<State>>,
     /// Where the last connection that was made leads to.
     moved: Arc<watch::Sender<Arc<str>>>,
+    /// A server that was started anew grants nothing before leases of this TTL are over.
+    sits_out: Option<Duration>,
 }
 
 impl fmt::Debug for Link {
@@ -200,7 +205,14 @@ impl Link {
     pub(super) fn new(target: Target, options: StoreOptions, shown: String) -> Self {
         let in_flight = InFlight::new(options.max_in_flight);
         let moved = Arc::new(watch::Sender::new(Arc::from("")));
-        Self { target, options, shown, in_flight, state: Arc::default(), moved }
+        Self { target, options, shown, in_flight, state: Arc::default(), moved, sits_out: None }
+    }
+
+    /// The same, to a server that grants nothing until every lease of up to `max_ttl` is over that it may have forgotten
+    /// when it was started.
+    pub(super) fn sitting_out(mut self, max_ttl: Duration) -> Self {
+        self.sits_out = Some(max_ttl);
+        self
     }
 
     pub(super) const fn target(&self) -> &Target {
@@ -293,11 +305,20 @@ impl Link {
             .set_pipeline_buffer_size(self.options.max_in_flight);
         let (target, shown, limit) = (self.target.clone(), self.shown.clone(), self.options.connect_timeout);
         let (runtime, state, moved) = (self.options.runtime.clone(), self.state.clone(), self.moved.clone());
+        let sits_out = self.sits_out;
         let connect = async move {
             if let Some(at) = retry_at {
                 sleep_until(at).await;
             }
-            let made = match timeout(limit, target.connect(&config, &shown)).await {
+            let making = async {
+                let mut connection = target.connect(&config, &shown).await?;
+                if let Some(max_ttl) = sits_out {
+                    let probation = probation(&mut connection.redis, max_ttl).await;
+                    connection.probation = Some(probation.map_err(|error| not_connected(&shown, error))?);
+                }
+                Ok(connection)
+            };
+            let made = match timeout(limit, making).await {
                 Ok(made) => made.map(Arc::new),
                 Err(_) => {
                     let message = format!("no connection to Redis at {shown} within {limit:?}");
@@ -427,6 +448,10 @@ impl Link {
                 Err(StoreError::not_applied(ErrorKind::Unavailable, message))
             })?,
         };
+        let probation = connection.probation.as_ref().filter(|_| purpose == Purpose::Grant);
+        if let Some(refusal) = probation.and_then(Probation::refusal) {
+            return Err(refusal);
+        }
         sending(&connection);
         let sent_at = Instant::now();
         let answer = timeout_at(deadline, request.send(connection.redis.clone())).await;
@@ -474,6 +499,14 @@ impl Link {
         // They are not better than this one.
         state.idle.clear();
     }
+}
+
+/// For how long the server behind a new connection still grants nothing.
+async fn probation(redis: &mut MultiplexedConnection, max_ttl: Duration) -> RedisResult<Probation> {
+    let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
+    let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:")?.trim().parse().ok());
+    // One that does not tell may have been started this moment.
+    Ok(Probation::after(Duration::from_secs(uptime.unwrap_or_default()), max_ttl))
 }
 
 /// Whether the server answered, as opposed to the connection failing.

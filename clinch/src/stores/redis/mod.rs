@@ -103,22 +103,37 @@ impl RedisStore {
         options.check().map_err(|error| StoreError::not_applied(ErrorKind::Config, error.to_string()))?;
         let address = address::parse(url, options)?;
         confirm::check(address.replicas, options)?;
-        let target = match address.servers {
-            Servers::One(client) => Target::Fixed(client, Arc::from("")),
-            Servers::Watched(sentinels) => Target::Watched(sentinels),
-            Servers::Cluster { .. } => {
-                let reason = "a Cluster is for `RedisClusterStore`";
-                return Err(StoreError::not_applied(ErrorKind::Config, reason));
-            }
-        };
-        let link = Arc::new(Link::new(target, options.clone(), without_password(url)));
+        let link = Arc::new(Link::new(target(address.servers)?, options.clone(), without_password(url)));
         link.connection().await?;
         // Both at once: the warning costs no round trip of its own.
         let (primary, ()) = join(refuse_replica(&link), diagnose::warn_of_eviction(&link)).await;
         primary?;
+        Ok(Self::on(link, options, address.replicas))
+    }
+
+    /// One of several servers that know nothing of each other; it is connected to when it is first needed.
+    pub(super) fn node(url: &str, options: &StoreOptions, max_ttl: Duration) -> Result<Self, StoreError> {
+        let target = target(address::parse(url, options)?.servers)?;
+        let link = Link::new(target, options.clone(), without_password(url));
+        Ok(Self::on(Arc::new(link.sitting_out(max_ttl)), options, None))
+    }
+
+    fn on(link: Arc<Link>, options: &StoreOptions, replicas: Option<Replicas>) -> Self {
         let names = Names::new(&options.prefix);
         let wake = Arc::new(Wake::new(Source::One(link.clone()), names.clone()));
-        Ok(Self { link, wake, names, replicas: address.replicas })
+        Self { link, wake, names, replicas }
+    }
+}
+
+/// Where a link to these servers leads.
+fn target(servers: Servers) -> Result<Target, StoreError> {
+    match servers {
+        Servers::One(client) => Ok(Target::Fixed(client, Arc::from(""))),
+        Servers::Watched(sentinels) => Ok(Target::Watched(sentinels)),
+        Servers::Cluster { .. } => {
+            let reason = "a Cluster is for `RedisClusterStore`";
+            Err(StoreError::not_applied(ErrorKind::Config, reason))
+        }
     }
 }
 
@@ -172,7 +187,7 @@ impl Store for RedisStore {
             }
             let call = claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
             let mut over = None;
-            let answer = self.link.run(Purpose::Other, &call, None, |connection| {
+            let answer = self.link.run(Purpose::Grant, &call, None, |connection| {
                 over = Some(going_out(attempt, connection));
             });
             let answer: Result<Value, _> = answer.await;
@@ -325,7 +340,7 @@ impl RedisStore {
         }
         let calls: Vec<Call> = attempts.iter().map(|attempt| claims::acquire(&self.names, attempt)).collect();
         let mut over = None;
-        let answers = self.link.run_each(Purpose::Other, &calls, |connection| {
+        let answers = self.link.run_each(Purpose::Grant, &calls, |connection| {
             for attempt in attempts {
                 over = Some(going_out(attempt, connection));
             }

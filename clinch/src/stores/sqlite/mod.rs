@@ -267,6 +267,7 @@ impl Store for SqliteStore {
             records: true,
             wakeups: true,
             list: true,
+            split_votes: false,
             same_clock: clock::SAME_CLOCK,
         }
     }
