@@ -156,7 +156,7 @@ fn torture(args: &Args, deployment: Deployment, ground: &mut dyn Ground, arena: 
     let (faults, losses) = (faults.into_inner().unwrap(), losses.into_inner().unwrap());
     let verdict = judge(&processes, &arena.register.writes(), &losses);
     let holds = verdict.violations.is_empty() && left.is_empty() && clean;
-    let report = report(deployment, began.elapsed(), &verdict, &faults, &left, clean);
+    let report = report(deployment, start, began.elapsed(), &verdict, &faults, &left, clean);
     print!("{report}");
     if let Some(folder) = &args.report {
         std::fs::create_dir_all(folder).unwrap();
@@ -170,6 +170,7 @@ fn torture(args: &Args, deployment: Deployment, ground: &mut dyn Ground, arena: 
 
 fn report(
     deployment: Deployment,
+    start: u64,
     took: Duration,
     verdict: &Verdict,
     faults: &[Fault],
@@ -209,7 +210,14 @@ fn report(
         verdict.excused.len(),
     );
     for violation in verdict.violations.iter().take(20) {
-        text += &format!("  VIOLATION {}: {}\n", violation.rule, violation.what);
+        let at = Duration::from_nanos(violation.at.saturating_sub(start));
+        text += &format!("  VIOLATION after {:.3} s, {}: {}\n", at.as_secs_f64(), violation.rule, violation.what);
+    }
+    if !verdict.violations.is_empty() {
+        for fault in faults {
+            let at = |time: u64| Duration::from_nanos(time.saturating_sub(start)).as_secs_f64();
+            text += &format!("  {:.3} to {:.3} s: {}\n", at(fault.from), at(fault.until), fault.kind);
+        }
     }
     for key in left.iter().take(20) {
         text += &format!("  LEFT {key}\n");

@@ -1,5 +1,8 @@
 //! The deployments on which clients are tortured: how they are reached, what can be done to them, and what is left in them.
 
+mod cluster;
+mod quorum;
+mod sentinel;
 mod single;
 
 use std::time::Duration;
@@ -16,6 +19,12 @@ use super::judge::Loss;
 pub(super) enum Deployment {
     /// One server that writes everything to its disk.
     Single,
+    /// A primary with two replicas under three Sentinels.
+    Sentinel,
+    /// Three primaries with a replica each.
+    Cluster,
+    /// Three servers that know nothing of each other.
+    Quorum,
 }
 
 impl Deployment {
@@ -23,12 +32,18 @@ impl Deployment {
     pub(super) fn start(self, clients: usize, runtime: &Handle) -> Box<dyn Ground> {
         match self {
             Self::Single => Box::new(single::Single::start(clients, runtime)),
+            Self::Sentinel => Box::new(sentinel::Sentinel::start()),
+            Self::Cluster => Box::new(cluster::Cluster::start()),
+            Self::Quorum => Box::new(quorum::Quorum::start(runtime)),
         }
     }
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Single => "single",
+            Self::Sentinel => "sentinel",
+            Self::Cluster => "cluster",
+            Self::Quorum => "quorum",
         }
     }
 }
