@@ -40,7 +40,7 @@ impl RedisCluster {
     #[must_use]
     pub fn start_from(like: &Builder, primaries: usize, replicas: usize) -> Self {
         let node = |_| {
-            let builder = like.clone().arg("cluster-enabled", "yes").arg("cluster-node-timeout", "1500");
+            let builder = like.clone().arg("cluster-enabled", "yes").arg("cluster-node-timeout", "3000");
             builder.arg("repl-ping-replica-period", "1").start()
         };
         let nodes: Vec<_> = (0..primaries * (replicas + 1)).map(node).collect();

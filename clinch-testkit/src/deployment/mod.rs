@@ -31,13 +31,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Looks until there is something to see.
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_or(what, look, String::new)
+}
+
+/// The same, with what may explain why there was nothing.
+fn until_or<T>(what: &str, mut look: impl FnMut() -> Option<T>, why: impl FnOnce() -> String) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        if Instant::now() >= deadline {
+            panic!("waited in vain for {what}\n{}", why());
+        }
         std::thread::sleep(LOOK_EVERY);
     }
 }

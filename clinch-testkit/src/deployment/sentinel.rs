@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::until;
+use super::{until, until_or};
 use crate::server::{RedisServer, Reply};
 
 /// The name under which the Sentinels know the primary.
@@ -159,10 +159,21 @@ impl SentinelDeployment {
     ///
     /// If it takes too long.
     pub fn wait_for_other_than(&self, before: usize) -> usize {
-        until("another primary", || {
+        let look = || {
             let now = self.primary();
             (now != before && role(&self.servers[now]).as_deref() == Some("master")).then_some(now)
-        })
+        };
+        until_or("another primary", look, || self.logs())
+    }
+
+    /// The end of what the Sentinels have logged.
+    fn logs(&self) -> String {
+        let end = |one: &RedisServer| {
+            let log = one.log();
+            let lines: Vec<_> = log.lines().rev().take(40).collect();
+            lines.into_iter().rev().fold(String::new(), |text, line| text + line + "\n")
+        };
+        self.sentinels.iter().map(end).collect::<Vec<_>>().join("--\n")
     }
 
     /// Hides a server from the Sentinels, which then take it for dead; clients and replicas reach it as before.
@@ -195,8 +206,9 @@ fn sentinel(primary: u16, password: Option<&str>) -> RedisServer {
     let mut builder = RedisServer::builder()
         .sentinel()
         .arg("sentinel", &watches("monitor", &format!("127.0.0.1 {primary} 2")))
-        .arg("sentinel", &watches("down-after-milliseconds", "600"))
-        .arg("sentinel", &watches("failover-timeout", "3000"))
+        // Longer than a busy machine stalls.
+        .arg("sentinel", &watches("down-after-milliseconds", "1500"))
+        .arg("sentinel", &watches("failover-timeout", "2500"))
         .arg("sentinel", &watches("auth-user", WATCHER))
         .arg("sentinel", &watches("auth-pass", SECRET));
     if let Some(password) = password {
@@ -207,7 +219,8 @@ fn sentinel(primary: u16, password: Option<&str>) -> RedisServer {
     // half a minute.
     for setting in [
         ["INFO-PERIOD", "200"],
-        ["PING-PERIOD", "100"],
+        // Of a replica that was not heard for five of these nobody makes a primary.
+        ["PING-PERIOD", "600"],
         ["ASK-PERIOD", "100"],
         ["PUBLISH-PERIOD", "200"],
         ["TILT-PERIOD", "1000"],

@@ -7,12 +7,14 @@ use std::time::Duration;
 use clinch::{Error, LockManager, LockOptions, Strategy};
 use clinch_testkit::deployment::SentinelDeployment;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::common::{LONG, TTL, aside, connections, eventually, subscribers, take};
 
 const REQUESTS: usize = 10_000;
 const TASKS: usize = 50;
+/// How long a client waits before its next request after one that failed.
+const PAUSE: Duration = Duration::from_millis(100);
 const CALL: Duration = Duration::from_millis(500);
 /// A try may share another's call and then need its own; `RetryOnce` does that twice, with a pause between. The rest is for a
 /// busy machine.
@@ -73,7 +75,11 @@ async fn a_failover_amid_ten_thousand_requests_hangs_nobody() {
                 if number >= REQUESTS {
                     break;
                 }
+                let before = counts.ran.load(Ordering::Relaxed);
                 request(&manager, number, &counts).await;
+                if counts.ran.load(Ordering::Relaxed) == before {
+                    sleep(PAUSE).await;
+                }
             }
         });
     }
@@ -81,6 +87,7 @@ async fn a_failover_amid_ten_thousand_requests_hangs_nobody() {
     eventually("a third is done", || counts.done.load(Ordering::Relaxed) > REQUESTS / 3).await;
     deployment.servers()[before].kill();
     let now = aside(&deployment, move |deployment| deployment.wait_for_other_than(before)).await;
+    let ran_before = counts.ran.load(Ordering::Relaxed);
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
@@ -92,6 +99,8 @@ async fn a_failover_amid_ten_thousand_requests_hangs_nobody() {
         count(&counts.slowest_ms)
     );
     assert_eq!(ran + unprotected + denied + failed, REQUESTS);
+    assert!(unprotected > 0 && failed > 0, "the fault did not happen");
+    assert!(ran > ran_before, "work goes on after the failover");
 
     let primary = &deployment.servers()[now];
     let guard = take(&manager, "waited-for").await;

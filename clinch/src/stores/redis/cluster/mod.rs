@@ -205,12 +205,11 @@ impl Cluster {
         let runtime = self.options.runtime.clone().or_else(|| Handle::try_current().ok());
         let Some(runtime) = runtime else { return };
         if !self.refreshing.swap(true, Ordering::AcqRel) {
-            let cluster = self.clone();
+            let refreshing = Refreshing(self.clone());
             runtime.spawn(async move {
-                let by = Instant::now() + cluster.options.call_timeout;
+                let by = Instant::now() + refreshing.0.options.call_timeout;
                 // Whoever needs it and does not have it asks again.
-                let _ = cluster.refresh(by).await;
-                cluster.refreshing.store(false, Ordering::Release);
+                let _ = refreshing.0.refresh(by).await;
             });
         }
     }
@@ -380,6 +379,15 @@ impl Cluster {
         // Not longer than it takes others to answer: whoever tries wants to know.
         let by = by.min(Instant::now() + Duration::from_millis(500));
         self.refresh(by).await.is_ok() && elsewhere()
+    }
+}
+
+/// Resets `refreshing` when the task ends in any way, the end of its runtime included.
+struct Refreshing(Arc<Cluster>);
+
+impl Drop for Refreshing {
+    fn drop(&mut self) {
+        self.0.refreshing.store(false, Ordering::Release);
     }
 }
 
