@@ -76,7 +76,7 @@ pub(super) fn judge(processes: &[Process], writes: &[Write], losses: &[Loss]) ->
         verdict.hand_overs +=
             tenures.windows(2).filter(|pair| pair[0].process != pair[1].process).count() as u64;
         overlaps(tenures, losses, &mut verdict);
-        fences(tenures, &mut verdict);
+        fences(tenures, losses, &mut verdict);
     }
     stale(writes, &mut verdict);
     verdict.violations.sort_by_key(|violation| violation.at);
@@ -97,6 +97,8 @@ fn overlaps(tenures: &[&Tenure], losses: &[Loss], verdict: &mut Verdict) {
     for tenure in tenures.iter().copied().filter(|tenure| tenure.from < tenure.until) {
         present.retain(|other| other.until > tenure.from);
         let permits = present.iter().filter(|other| other.role == Role::Permit).count();
+        // One that was lost makes all that come after it too many.
+        let first_permit = present.iter().map(|other| other.confirmed).min();
         for other in &present {
             let together = match (tenure.role, other.role) {
                 (Role::Shared, Role::Shared) => true,
@@ -113,7 +115,11 @@ fn overlaps(tenures: &[&Tenure], losses: &[Loss], verdict: &mut Verdict) {
                     Duration::from_nanos(shared),
                 );
                 let found = Violation { at: tenure.from, rule: "overlap", what };
-                verdict.sort_out(found, losses, Loss { from: other.confirmed, until: tenure.from });
+                let since = match other.role {
+                    Role::Permit => first_permit.unwrap_or(other.confirmed),
+                    _ => other.confirmed,
+                };
+                verdict.sort_out(found, losses, Loss { from: since, until: tenure.from });
             }
         }
         present.push(tenure);
@@ -121,14 +127,15 @@ fn overlaps(tenures: &[&Tenure], losses: &[Loss], verdict: &mut Verdict) {
 }
 
 /// Fences rise in the order of grants. Two that overlapped are reported as that.
-fn fences(tenures: &[&Tenure], verdict: &mut Verdict) {
+fn fences(tenures: &[&Tenure], losses: &[Loss], verdict: &mut Verdict) {
     let fenced = tenures.iter().filter(|tenure| tenure.fence > 0);
     let mut highest: Option<&Tenure> = None;
     for tenure in fenced {
         if let Some(before) = highest.filter(|before| before.fence >= tenure.fence) {
             if before.until <= tenure.from {
                 let what = format!("`{}`: {} after {}", tenure.key, tenure.fence, before.fence);
-                verdict.violations.push(Violation { at: tenure.from, rule: "fence", what });
+                let found = Violation { at: tenure.from, rule: "fence", what };
+                verdict.sort_out(found, losses, Loss { from: before.from, until: tenure.from });
             }
         } else {
             highest = Some(tenure);
