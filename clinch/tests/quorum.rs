@@ -1,6 +1,7 @@
 //! The quorum on three real servers: what it bears, what it refuses, and who sits out.
 
 #![cfg(feature = "redis")]
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::time::Duration;
 
@@ -118,16 +119,16 @@ async fn a_minority_that_is_down_changes_nothing_and_a_slow_one_delays_nobody() 
     let health = others.health(LONG).await;
     assert!(format!("{health:?}").contains("1 of 3 nodes do not serve"), "{health:?}");
 
-    // It takes everything and answers nothing: nobody waits for it, though a call may take five seconds.
+    // It takes everything and answers nothing: nobody waits for it, though each of twenty calls may take five seconds.
     three.servers[2].restart();
     three.proxies[2].stall();
-    let began = std::time::Instant::now();
-    for _ in 0..20 {
-        let guard =
-            timeout(LONG, locks.lock("slow", LockOptions::new(TTL).wait(LONG))).await.unwrap().unwrap();
-        assert!(guard.is_valid() && guard.release().await.unwrap());
-    }
-    assert!(began.elapsed() < LONG, "twenty calls of five seconds each were not waited for");
+    let turns = async {
+        for _ in 0..20 {
+            let guard = locks.lock("slow", LockOptions::new(TTL).wait(LONG)).await.unwrap();
+            assert!(guard.is_valid() && guard.release().await.unwrap());
+        }
+    };
+    timeout(LONG, turns).await.unwrap();
 
     // Two are down: nothing is granted, and that is said.
     three.servers[1].kill();
@@ -159,7 +160,7 @@ async fn a_split_vote_is_given_back_and_somebody_wins_before_long() {
     }
     timeout(LONG * 2, async {
         while let Some(done) = tasks.join_next().await {
-            done.unwrap()
+            done.unwrap();
         }
     })
     .await

@@ -67,8 +67,9 @@ pub const CALL_LIMIT: Duration = Duration::from_secs(1);
 pub const LATEST_LANDING: Duration = Duration::from_secs(8);
 /// The longest TTL of a quorum.
 pub const QUORUM_TTL: Duration = Duration::from_secs(6);
-/// What a denial by a quorum may take longer than a call: giving votes back.
-const ROLL_BACK: Duration = Duration::from_millis(250);
+/// What an answer of a quorum may take longer than a call of a node: a moment for votes that an earlier try gives back, one for
+/// slower nodes to decide, and one to give its own votes back. (A manager ends it after the time of one call all the same.)
+const ROLL_BACK: Duration = Duration::from_millis(750);
 /// How many revocations a slow listener may fall behind.
 const REVOCATIONS: usize = 256;
 /// How long a node has run when the history begins.

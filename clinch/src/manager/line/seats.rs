@@ -248,15 +248,19 @@ impl<'a> Role<'a> {
     /// The call is about to be sent: everybody who came until now shares its answer. Goes on with an attempt whose
     /// caller is gone, if there is one, or with a new one.
     pub(in crate::manager) fn begin(&mut self, new: impl FnOnce() -> Flight) -> &mut Flight {
-        let orphan = self.lines.with_slot(self.claim.on(), |slot| {
+        let adopted = self.lines.with_slot(self.claim.on(), |slot| {
             let lane = slot.lane(self.claim.mode());
             self.riders.extend(lane.tries.drain(..).filter(|seat| !seat.is_gone()));
             lane.freed = false;
-            lane.orphan.take()
-        });
-        let adopted = orphan.map(|(flight, shape)| {
-            debug_assert_eq!(shape, self.shape, "an orphan is only left for one of its own shape");
-            flight
+            match lane.orphan.take() {
+                // Whose turn it is may not have been polled for a while, and another one, who asked in its place, be gone
+                // again: that one wanted something else.
+                Some((flight, shape)) if shape != self.shape => {
+                    slot.take_back(flight.attempt, &self.lines.releases);
+                    None
+                }
+                orphan => orphan.map(|(flight, _)| flight),
+            }
         });
         self.flight.insert(adopted.unwrap_or_else(new))
     }

@@ -80,7 +80,8 @@ mod tests {
     fn every_split_doubles_the_spread_and_every_decision_halves_it() {
         let contention = Contention::new(1);
         let on = ClaimKey::lock(Key::new("k").unwrap());
-        let longest = |on| (0..1000).map(|_| contention.pause(on)).max().unwrap_or_default().as_millis();
+        let longest =
+            |on: &ClaimKey| (0..1000).map(|_| contention.pause(on)).max().unwrap_or_default().as_millis();
         assert_eq!(longest(&on), 5);
         (0..3).for_each(|_| contention.split(&on));
         assert_eq!(longest(&on), 40);
