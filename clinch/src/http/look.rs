@@ -192,10 +192,7 @@ impl<'a> Look<'a> {
         web.identity().identify(&sender).unwrap_or_else(|| {
             static TOLD: Once = Once::new();
             TOLD.call_once(|| {
-                tracing::warn!(
-                    "nothing tells who sent a request, not even an address, and all such clients count as one user; serve with \
-                     `into_make_service_with_connect_info::<SocketAddr>()`, or put a `VerifiedUser` or a `PeerAddress` into requests"
-                );
+                tracing::warn!("nothing tells who sent a request: all such clients count as one user");
             });
             Identity::anonymous()
         })
