@@ -76,6 +76,7 @@ pub mod store;
 pub mod stores;
 #[cfg(feature = "submit")]
 pub mod submit;
+mod sync;
 pub mod telemetry;
 
 #[cfg(feature = "macros")]
@@ -87,3 +88,6 @@ pub use manager::{
     Builder, Health, Lease, Limit, LockGuard, LockManager, LockOptions, Loss, Outcome, Scope, Shutdown,
     SingleFlightError, Sources, Strategy, WithLock,
 };
+#[cfg(shuttle)]
+#[doc(hidden)]
+pub use sync::{attentive, forget_calls};

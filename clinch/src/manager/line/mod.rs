@@ -9,11 +9,10 @@
 //! known.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::held::{Held, Passing, Standing, Telling};
@@ -27,6 +26,8 @@ mod slot;
 
 pub(super) use seats::{LineSeat, Ride, Rider, Role};
 use slot::Slot;
+
+use crate::sync::{Mutex, MutexGuard, Notify, PoisonError, RandomState};
 
 const SHARDS: usize = 32;
 /// A map that is larger than this and nearly empty is shrunk.
