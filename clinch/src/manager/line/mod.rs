@@ -23,6 +23,8 @@ use crate::store::{Denial, StoreError};
 mod lane;
 mod seats;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 pub(super) use seats::{LineSeat, Ride, Rider, Role};
 use slot::Slot;
@@ -375,10 +377,11 @@ impl Lines {
                     // An attempt that was only taken back is no news for the heads: they go by their schedules.
                     slot.freed(held.was_handed_out());
                     if held.claims().len() == 1 {
-                        slot.lanes.iter_mut().for_each(|(_, lane)| lane.step_back(woken));
+                        slot.step_back(woken);
                     }
-                    slot.hand_on(claim.on(), &self.releases);
                 }
+                // Also if somebody saw before that it is over, and forgot it: nobody was called then.
+                slot.hand_on(claim.on(), &self.releases);
             });
         }
     }
