@@ -50,6 +50,9 @@ mod scheduled {
 
     /// The future, polled again whenever it was woken. shuttle alone forgets that a task was woken while it waited for a
     /// lock in the middle of being polled.
+    ///
+    /// # Cancel safety
+    /// As safe as the future itself.
     pub async fn attentive<F: Future>(future: F) -> F::Output {
         let mut future = pin!(future);
         let mut bell = None;

@@ -15,8 +15,8 @@ fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-fn attempt(token: impl ToString, claims: Vec<Claim>) -> Attempt {
-    Attempt::new(Token::from_text(token.to_string()), claims).unwrap()
+fn attempt(token: impl Into<Arc<str>>, claims: Vec<Claim>) -> Attempt {
+    Attempt::new(Token::from_text(token), claims).unwrap()
 }
 
 /// Proves: L7, D13
@@ -111,7 +111,7 @@ fn what_has_run_out_is_swept_once() {
             spawn(async move {
                 for round in 0..2 {
                     let name = format!("{i} {round}");
-                    let attempt = attempt(&name, vec![Claim::exclusive(key(&name), short)]);
+                    let attempt = attempt(name.as_str(), vec![Claim::exclusive(key(&name), short)]);
                     // The bound may be reached, and a lease may have run out before it is renewed or given back.
                     if store.acquire(&attempt).await.is_ok() {
                         let _ = store.renew(&attempt).await.unwrap();
@@ -148,7 +148,7 @@ fn who_listens_before_it_asks_again_is_woken() {
         let waiters = (0..2).map(|i| {
             let store = store.clone();
             spawn(async move {
-                let attempt = attempt(i, vec![Claim::exclusive(key("a"), TTL)]);
+                let attempt = attempt(i.to_string(), vec![Claim::exclusive(key("a"), TTL)]);
                 let mut wakeups = store.wakeups(attempt.claims()[0].on(), None);
                 loop {
                     wakeups.next().await;
