@@ -91,6 +91,7 @@ pub mod store;
 pub mod stores;
 #[cfg(feature = "submit")]
 pub mod submit;
+mod sync;
 pub mod telemetry;
 
 #[cfg(feature = "macros")]
@@ -102,3 +103,6 @@ pub use manager::{
     Builder, Health, Lease, Limit, LockGuard, LockManager, LockOptions, Loss, Outcome, Scope, Shutdown,
     SingleFlightError, Sources, Strategy, WithLock,
 };
+#[cfg(shuttle)]
+#[doc(hidden)]
+pub use sync::{attentive, forget_calls};

@@ -2,12 +2,13 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{Claim, ClaimKey, Token};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most claims that one attempt may make.
 pub const MAX_CLAIMS: usize = 64;

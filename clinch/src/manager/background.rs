@@ -7,18 +7,18 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::core::Core;
 use super::heard::Heard;
 use super::held::Loss;
 use crate::store::{Notice, Revocation, Revocations};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{self, Notify};
 use crate::telemetry::LOOK_EVERY;
 
 /// How many calls to renew are under way at a time. Each lease has at most one, so those of a sick node do not take the
@@ -64,7 +64,7 @@ impl Core {
         }
         let Some(runtime) = self.runtime.clone().or_else(|| Handle::try_current().ok()) else { return };
         if !self.background.running.swap(true, Ordering::AcqRel) {
-            runtime.spawn(attend(Running(self.clone())));
+            sync::spawn(&runtime, attend(Running(self.clone())));
         }
     }
 

@@ -6,14 +6,13 @@
 //! first answer closes it. Renewals and releases tell it how they fared and never ask it: whoever holds something keeps
 //! trying.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::store::{ErrorKind, StoreError};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 use crate::telemetry::BreakerGauge;
 
 /// How many failures in a row open it, and over how long at least.

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::core::Core;
 use crate::store::StoreError;
+use crate::sync::{Mutex, PoisonError};
 
 /// The least time between two errors in the log about the same operation and the same kind of failure.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::background::Background;
@@ -23,6 +21,8 @@ use super::tally::Tally;
 use crate::key::escape::Escaped;
 use crate::lease::{Attempt, Fence, Token};
 use crate::store::{Effect, ErrorKind, Store, StoreError, StoreFuture};
+use crate::sync::Notify;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::telemetry::{self, Telemetry};
 
 /// What is added to the relative allowance for drift: Redis counts in milliseconds and rounds.

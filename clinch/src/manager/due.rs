@@ -1,11 +1,11 @@
 //! A queue by due time: what is to be done, earliest first.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+
+use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 
 /// Where something stands in a [`DueQueue`].
 pub(super) type Ticket = (Instant, u64);

@@ -4,13 +4,12 @@
 //! push; a lease that was asked for before hearing began, or that lived through a gap, is looked up once when it
 //! matters.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::sync::Notify;
+use std::sync::Arc;
 
 use super::core::Core;
 use super::held::{Held, Loss};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, Notify, PoisonError};
 
 /// Since when every revocation has been heard.
 #[derive(Debug, Default)]

@@ -8,11 +8,9 @@ mod counted;
 mod remains;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use self::counted::Counted;
@@ -22,6 +20,8 @@ pub(crate) use self::remains::Remains;
 pub(crate) use self::remains::Stay;
 use super::clock;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Record};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 use crate::telemetry::Released;
 
 /// tokio's timers round up to whole milliseconds; `lost()` is armed this much early so that it never fires late.

@@ -1,7 +1,7 @@
 //! Keeping leases alive, earliest deadline first, many in one call where the engine can.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
@@ -11,6 +11,7 @@ use super::due::{DueQueue, Ticket};
 use super::held::{Held, Loss};
 use super::tally::Tally;
 use crate::store::{ErrorKind, Renewal, StoreError};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::telemetry;
 
 /// The shortest pause after a renewal that failed.

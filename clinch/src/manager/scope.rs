@@ -6,10 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-use tokio::sync::Notify;
+use std::sync::{Arc, Weak};
 
 use super::core::Core;
 use super::guard::Holding;
@@ -17,6 +14,8 @@ use super::held::Held;
 use super::plan::Plan;
 use crate::error::Error;
 use crate::lease::{Claim, ClaimKey, Mode};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 
 tokio::task_local! {
     static CURRENT: Scope;
@@ -62,7 +61,8 @@ impl fmt::Debug for Scope {
 
 impl Scope {
     pub(super) fn new(core: &Arc<Core>) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // For the life of the process, and so none of a schedule's.
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self(Arc::new(Inner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             core: Arc::downgrade(core),

@@ -1,12 +1,13 @@
 //! Where a manager gets what is different every time: random numbers, the wall clock, task numbers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 
 use super::clock;
+use crate::sync::{Mutex, PoisonError};
 
 /// Everything by which two runs of a manager could differ, apart from time itself, which is tokio's.
 ///

@@ -1,8 +1,7 @@
 //! A count of what is under way, and a way to wait until nothing is.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use tokio::sync::Notify;
+use crate::sync::Notify;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Debug, Default)]
 pub(super) struct Tally {

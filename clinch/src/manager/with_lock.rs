@@ -3,11 +3,11 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use super::guard::{Lease, LockGuard};
 use crate::error::Error;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A block that waits for its lock, or runs under it: what [`LockManager::with_lock`](crate::LockManager::with_lock) returns,
 /// to be awaited.

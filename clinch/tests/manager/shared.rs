@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clinch::lease::Mode;
+use clinch::stores::memory::MemoryStore;
 use clinch::{LockManager, LockOptions, Outcome};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -139,4 +140,31 @@ async fn readers_live_and_end_each_for_itself() {
         drop(renewed);
         assert!(timeout(LONG, writer).await.unwrap().unwrap().is_valid());
     }
+}
+
+/// Proves: B5, B7
+/// Readers and writers of one process have a line each. Those do not take each other for another process, and step back for it.
+#[tokio::test(start_paused = true)]
+async fn lines_of_one_process_do_not_step_back_for_each_other() {
+    let store = Arc::new(MemoryStore::new());
+    let manager = || LockManager::builder().store(store.clone()).build().unwrap();
+    let (other, locks) = (manager(), manager());
+    let held = take(&other, "k").await;
+    let mut tasks = JoinSet::new();
+    for options in [LockOptions::new(TTL), LockOptions::new(TTL), reading(), reading()] {
+        let locks = locks.clone();
+        tasks.spawn(async move {
+            // It goes back to the engine, which wakes both lines.
+            let guard = locks.lock("k", options.wait(TTL).no_local_pass()).await.unwrap();
+            assert!(guard.release().await.unwrap());
+        });
+    }
+    // Both lines have asked, and listen.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let began = Instant::now();
+    assert!(held.release().await.unwrap());
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }

@@ -211,7 +211,8 @@ fn report(
     );
     for violation in verdict.violations.iter().take(20) {
         let at = Duration::from_nanos(violation.at.saturating_sub(start));
-        text += &format!("  VIOLATION after {:.3} s, {}: {}\n", at.as_secs_f64(), violation.rule, violation.what);
+        text +=
+            &format!("  VIOLATION after {:.3} s, {}: {}\n", at.as_secs_f64(), violation.rule, violation.what);
     }
     if !verdict.violations.is_empty() {
         for fault in faults {

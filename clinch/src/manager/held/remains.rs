@@ -1,11 +1,11 @@
 //! What a lease whose work is done leaves behind in the engine.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::lease::Record;
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is left in the engine of a lease whose work is done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -82,11 +82,10 @@ impl Lane {
         }
     }
 
-    /// A lease of this process was given back, and so many were woken by that. If others are among them, the line lets them
-    /// go first: it would be faster every time.
-    pub(super) fn step_back(&mut self, woken: Option<usize>) {
-        let others = woken.is_some_and(|woken| woken > usize::from(self.subscribed));
-        if others && !self.line.is_empty() {
+    /// A lease of this process was given back for which others wait: the line lets them go first, because it would be faster
+    /// every time.
+    pub(super) fn step_back(&mut self) {
+        if !self.line.is_empty() {
             self.stepped_back = Some(Instant::now() + STEP_BACK);
             self.own_wakeup = self.subscribed;
         }

@@ -9,11 +9,10 @@
 //! known.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::held::{Held, Passing, Standing, Telling};
@@ -24,9 +23,13 @@ use crate::store::{Denial, StoreError};
 mod lane;
 mod seats;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 pub(super) use seats::{LineSeat, Ride, Rider, Role};
 use slot::Slot;
+
+use crate::sync::{Mutex, MutexGuard, Notify, PoisonError, RandomState};
 
 const SHARDS: usize = 32;
 /// A map that is larger than this and nearly empty is shrunk.
@@ -374,10 +377,11 @@ impl Lines {
                     // An attempt that was only taken back is no news for the heads: they go by their schedules.
                     slot.freed(held.was_handed_out());
                     if held.claims().len() == 1 {
-                        slot.lanes.iter_mut().for_each(|(_, lane)| lane.step_back(woken));
+                        slot.step_back(woken);
                     }
-                    slot.hand_on(claim.on(), &self.releases);
                 }
+                // Also if somebody saw before that it is over, and forgot it: nobody was called then.
+                slot.hand_on(claim.on(), &self.releases);
             });
         }
     }

@@ -72,6 +72,15 @@ impl Slot {
         self.lanes.iter_mut().for_each(|(_, lane)| lane.freed |= freed);
     }
 
+    /// A lease of this process was given back, and so many streams of wake-ups were fired by that. Those of its own lines are no
+    /// reason to step back: each would wait for the other.
+    pub(super) fn step_back(&mut self, woken: Option<usize>) {
+        let own = self.lanes.iter().filter(|(_, lane)| lane.subscribed).count();
+        if woken.is_some_and(|woken| woken > own) {
+            self.lanes.iter_mut().for_each(|(_, lane)| lane.step_back());
+        }
+    }
+
     /// The local lease that stands in the way of such a place, or is on its way out and may still do. Leases that tell
     /// nothing any more are forgotten.
     pub(super) fn local(&mut self, on: &ClaimKey, mode: Mode) -> Option<(Arc<Held>, Standing)> {

@@ -1,8 +1,7 @@
 //! The steps of the memory store: each takes the locks of its keys, looks at everything, and writes only then.
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::hash::BuildHasher;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -18,6 +17,8 @@ use crate::stores::rules::Moment;
 use crate::stores::rules::entry::{Call, Finish, Leaving};
 use crate::stores::rules::steps::{self, Table};
 use crate::stores::with_record;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{self, Mutex, MutexGuard, PoisonError, RandomState};
 
 /// A power of two, so that picking a shard is a mask; enough that two cores rarely meet.
 pub(super) const SHARDS: usize = 64;
@@ -297,7 +298,7 @@ impl Shared {
         }
         // Reset when the task ends in any way, the end of its runtime included, so that the next acquire starts it.
         let running = Sweeping(Arc::downgrade(self));
-        runtime.spawn(async move {
+        sync::spawn(&runtime, async move {
             loop {
                 tokio::time::sleep(SWEEP_INTERVAL).await;
                 let Some(shared) = running.0.upgrade() else { return };

@@ -1,11 +1,11 @@
 //! The counter behind the fences.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
 use crate::lease::Fence;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// One counter for all keys: a number that is new to the store is above every number that was given on any key.
 ///

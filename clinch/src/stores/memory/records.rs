@@ -2,12 +2,12 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
 use crate::lease::Record;
 use crate::store::{ErrorKind, StoreError};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Room for records: so many bytes of all of them together.
 #[derive(Debug)]

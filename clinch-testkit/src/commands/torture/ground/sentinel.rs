@@ -5,14 +5,8 @@ use clinch_testkit::deployment::SentinelDeployment;
 
 use super::{Ground, leases, pause};
 
-const FAULTS: [&str; 6] = [
-    "failover",
-    "primary killed",
-    "primary stopped",
-    "split brain",
-    "replica killed",
-    "sentinel stopped",
-];
+const FAULTS: [&str; 6] =
+    ["failover", "primary killed", "primary stopped", "split brain", "replica killed", "sentinel stopped"];
 
 pub(super) struct Sentinel(SentinelDeployment);
 

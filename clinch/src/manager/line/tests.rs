@@ -1,0 +1,36 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::{HeadTurn, Lines, Shape};
+use crate::key::Key;
+use crate::lease::{Attempt, Claim, Token};
+use crate::manager::held::Held;
+
+const TTL: Duration = Duration::from_secs(60);
+
+/// Between the end of a release and the news of it anybody may find that the lease is over.
+#[tokio::test(start_paused = true)]
+async fn the_head_is_called_although_somebody_else_saw_the_end_first() {
+    let lines = Lines::new(Arc::default());
+    let claim = Claim::exclusive(Key::new("a").unwrap(), TTL);
+    let shape = Shape { ttl: TTL, label: None, fenced: false, takes_passes: true };
+    let join = || lines.join(&claim, &shape, 0, TTL);
+    let attempt = Attempt::one(Token::from_text("token"), claim.clone());
+    let held = Arc::new(Held::to_take_back(Arc::new(attempt)));
+    lines.give_back(held.clone());
+
+    let (mut first, mut second) = (join(), join());
+    assert!(matches!(first.turn(), HeadTurn::Local(_)));
+    assert!(matches!(second.turn(), HeadTurn::NotHead));
+    // The one who waits for the release is gone, and the next one does not know yet that it is the head.
+    drop(first);
+    held.finish_release();
+    let mut third = join();
+    assert!(matches!(third.turn(), HeadTurn::NotHead));
+    assert!(second.called().now_or_never().is_none());
+    lines.ended(&held, None);
+    assert!(second.called().now_or_never().is_some(), "the head waits for ever");
+    assert!(matches!(second.turn(), HeadTurn::Ask(_)));
+}
