@@ -46,8 +46,8 @@ pub(super) fn draw(
     for key in keys {
         let mut by_column: Vec<BTreeMap<usize, u64>> = vec![BTreeMap::new(); COLUMNS];
         for tenure in tenures.iter().filter(|tenure| tenure.key == key) {
-            for here in column(tenure.from)..=column(tenure.until) {
-                *by_column[here].entry(tenure.process).or_default() += 1 + (tenure.until - tenure.from);
+            for here in &mut by_column[column(tenure.from)..=column(tenure.until)] {
+                *here.entry(tenure.process).or_default() += 1 + (tenure.until - tenure.from);
             }
         }
         label(&mut svg, y, key);

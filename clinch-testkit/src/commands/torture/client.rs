@@ -193,10 +193,8 @@ impl Client {
     async fn trust(&self, op: u64) {
         let options = LockOptions::new(super::pauses::TTL).wait(Duration::from_secs(10)).fenced();
         self.history.begin(op, now(), nanos(Duration::from_secs(10)));
-        let outcome = self.locks.attempt("k0", options).await;
-        let guard = match outcome {
-            Ok(Outcome::Acquired(guard)) => guard,
-            _ => return self.history.done(op, now(), "denied"),
+        let Ok(Outcome::Acquired(guard)) = self.locks.attempt("k0", options).await else {
+            return self.history.done(op, now(), "denied");
         };
         self.history.done(op, now(), "granted");
         sleep(super::pauses::WORK).await;

@@ -26,7 +26,31 @@ pub(super) struct Process {
 pub(super) struct Loss {
     pub(super) from: u64,
     pub(super) until: u64,
+    pub(super) cost: Cost,
 }
+
+/// What a fault may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cost {
+    Nothing,
+    /// A lease, which nobody else has because of that.
+    Lease,
+    /// A lease, which somebody else may have then.
+    Exclusion,
+}
+
+impl Cost {
+    const fn explains(self, rule: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Lease => matches!(rule.as_bytes(), b"lost"),
+            Self::Exclusion => true,
+        }
+    }
+}
+
+/// A time, from and until.
+type Between = (u64, u64);
 
 /// Something that must not be.
 #[derive(Debug, Clone)]
@@ -64,7 +88,7 @@ pub(super) fn judge(processes: &[Process], writes: &[Write], losses: &[Loss]) ->
         for (from, until) in process.life.refuted.iter().copied() {
             let what = "a release said that the lease was gone, within its validity".to_owned();
             let found = Violation { at: until, rule: "lost", what };
-            verdict.sort_out(found, losses, Loss { from, until });
+            verdict.sort_out(found, losses, (from, until));
         }
         for tenure in &process.life.tenures {
             by_key.entry(&tenure.key).or_default().push(tenure);
@@ -85,8 +109,10 @@ pub(super) fn judge(processes: &[Process], writes: &[Write], losses: &[Loss]) ->
 
 impl Verdict {
     /// A violation, unless the deployment lost something in between.
-    fn sort_out(&mut self, found: Violation, losses: &[Loss], between: Loss) {
-        let explained = losses.iter().any(|loss| loss.from <= between.until && between.from <= loss.until);
+    fn sort_out(&mut self, found: Violation, losses: &[Loss], (from, until): Between) {
+        let explains =
+            |loss: &Loss| loss.cost.explains(found.rule) && loss.from <= until && from <= loss.until;
+        let explained = losses.iter().any(explains);
         if explained { &mut self.excused } else { &mut self.violations }.push(found);
     }
 }
@@ -119,7 +145,7 @@ fn overlaps(tenures: &[&Tenure], losses: &[Loss], verdict: &mut Verdict) {
                     Role::Permit => first_permit.unwrap_or(other.confirmed),
                     _ => other.confirmed,
                 };
-                verdict.sort_out(found, losses, Loss { from: since, until: tenure.from });
+                verdict.sort_out(found, losses, (since, tenure.from));
             }
         }
         present.push(tenure);
@@ -135,7 +161,7 @@ fn fences(tenures: &[&Tenure], losses: &[Loss], verdict: &mut Verdict) {
             if before.until <= tenure.from {
                 let what = format!("`{}`: {} after {}", tenure.key, tenure.fence, before.fence);
                 let found = Violation { at: tenure.from, rule: "fence", what };
-                verdict.sort_out(found, losses, Loss { from: before.from, until: tenure.from });
+                verdict.sort_out(found, losses, (before.from, tenure.from));
             }
         } else {
             highest = Some(tenure);
@@ -234,9 +260,10 @@ mod tests {
     #[test]
     fn a_loss_excuses_only_what_was_granted_before_it() {
         let both = || [held(0, &[(10, 50, Role::Exclusive, 1)]), held(1, &[(30, 60, Role::Exclusive, 2)])];
-        let excused = judge(&both(), &[], &[Loss { from: 20, until: 25 }]);
+        let loss = |from, until, cost| Loss { from, until, cost };
+        let excused = judge(&both(), &[], &[loss(20, 25, Cost::Exclusion)]);
         assert_eq!((rules(&excused).len(), excused.excused.len()), (0, 1));
-        for loss in [Loss { from: 1, until: 9 }, Loss { from: 31, until: 70 }] {
+        for loss in [loss(1, 9, Cost::Exclusion), loss(31, 70, Cost::Exclusion), loss(20, 25, Cost::Lease)] {
             assert_eq!(rules(&judge(&both(), &[], &[loss])), ["overlap"]);
         }
     }

@@ -112,10 +112,9 @@ fn torture(args: &Args, deployment: Deployment, ground: &mut dyn Ground, arena: 
             while began.elapsed() < lasts {
                 pause(200, 2500);
                 let (from, kind) = (now(), *pick(ground.faults()));
-                if ground.strike(kind) {
-                    let loss = ground::loss(from, now());
-                    losses.lock().unwrap_or_else(PoisonError::into_inner).push(loss);
-                }
+                let cost = ground.strike(kind);
+                let loss = Loss { from, until: now(), cost };
+                losses.lock().unwrap_or_else(PoisonError::into_inner).push(loss);
                 note(from, kind);
             }
             over.store(true, Ordering::Release);

@@ -4,7 +4,7 @@
 use clinch_testkit::deployment::RedisCluster;
 use rand::RngExt;
 
-use super::{Ground, leases, pause};
+use super::{Cost, Ground, leases, pause};
 
 const PRIMARIES: usize = 3;
 const FAULTS: [&str; 5] =
@@ -38,7 +38,7 @@ impl Ground for Cluster {
         &FAULTS
     }
 
-    fn strike(&mut self, fault: &str) -> bool {
+    fn strike(&mut self, fault: &str) -> Cost {
         let cluster = &self.0;
         let (slot, from, to) = self.slot();
         match fault {
@@ -66,7 +66,7 @@ impl Ground for Cluster {
             _ => panic!("`{fault}` is nothing that can be done here"),
         }
         cluster.wait_until_healthy();
-        matches!(fault, "primary killed" | "primary stopped")
+        if matches!(fault, "primary killed" | "primary stopped") { Cost::Exclusion } else { Cost::Nothing }
     }
 
     fn left(&self) -> Vec<String> {

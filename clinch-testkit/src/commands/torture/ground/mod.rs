@@ -12,7 +12,7 @@ use clinch_testkit::server::RedisServer;
 use rand::RngExt;
 use tokio::runtime::Handle;
 
-use super::judge::Loss;
+use super::judge::Cost;
 
 /// Which deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -56,17 +56,11 @@ pub(super) trait Ground: Send {
     /// What can be done to it.
     fn faults(&self) -> &'static [&'static str];
 
-    /// Does it, and ends it again. Answers whether the deployment may have lost what it had granted meanwhile, which some
-    /// deployments are documented to.
-    fn strike(&mut self, fault: &str) -> bool;
+    /// Does it, and ends it again. Answers what that may have cost, by what is documented of the deployment.
+    fn strike(&mut self, fault: &str) -> Cost;
 
     /// What is left in it that should not be; asked when everything has run out.
     fn left(&self) -> Vec<String>;
-}
-
-/// The times in which something may have been lost.
-pub(super) const fn loss(from: u64, until: u64) -> Loss {
-    Loss { from, until }
 }
 
 fn pause(from: u64, to: u64) {

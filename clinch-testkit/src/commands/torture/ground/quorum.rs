@@ -8,7 +8,7 @@ use clinch_testkit::server::RedisServer;
 use rand::RngExt;
 use tokio::runtime::Handle;
 
-use super::{Ground, leases, pause, strike_wire};
+use super::{Cost, Ground, leases, pause, strike_wire};
 
 const NODES: usize = 3;
 /// The longest TTL, for which a restarted server sits out. Servers tell their age in whole seconds.
@@ -56,7 +56,7 @@ impl Ground for Quorum {
         &FAULTS
     }
 
-    fn strike(&mut self, fault: &str) -> bool {
+    fn strike(&mut self, fault: &str) -> Cost {
         let (server, proxy) = &self.nodes[rand::rng().random_range(0..NODES)];
         match fault {
             "node stopped" => {
@@ -69,6 +69,8 @@ impl Ground for Quorum {
                 pause(0, 500);
                 server.restart();
                 Self::sit_out();
+                // Its votes are gone, and with them the majority of leases that had just enough. Nobody else gets one.
+                return Cost::Lease;
             }
             "scripts forgotten" => drop(server.command(&["SCRIPT", "FLUSH"])),
             "connections killed" => {
@@ -78,7 +80,7 @@ impl Ground for Quorum {
             }
             wire => strike_wire(wire, proxy, &self.runtime),
         }
-        false
+        Cost::Nothing
     }
 
     fn left(&self) -> Vec<String> {

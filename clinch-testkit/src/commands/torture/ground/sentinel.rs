@@ -3,7 +3,7 @@
 
 use clinch_testkit::deployment::SentinelDeployment;
 
-use super::{Ground, leases, pause};
+use super::{Cost, Ground, leases, pause};
 
 const FAULTS: [&str; 6] =
     ["failover", "primary killed", "primary stopped", "split brain", "replica killed", "sentinel stopped"];
@@ -30,7 +30,7 @@ impl Ground for Sentinel {
         &FAULTS
     }
 
-    fn strike(&mut self, fault: &str) -> bool {
+    fn strike(&mut self, fault: &str) -> Cost {
         let deployment = &self.0;
         let primary = deployment.primary();
         match fault {
@@ -66,7 +66,7 @@ impl Ground for Sentinel {
             _ => panic!("`{fault}` is nothing that can be done here"),
         }
         deployment.wait_until_healthy();
-        !matches!(fault, "replica killed" | "sentinel stopped")
+        if matches!(fault, "replica killed" | "sentinel stopped") { Cost::Nothing } else { Cost::Exclusion }
     }
 
     fn left(&self) -> Vec<String> {

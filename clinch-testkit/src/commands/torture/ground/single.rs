@@ -4,7 +4,7 @@ use clinch_testkit::proxy::FaultProxy;
 use clinch_testkit::server::RedisServer;
 use tokio::runtime::Handle;
 
-use super::{Ground, leases, one_of, pause, strike_wire};
+use super::{Cost, Ground, leases, one_of, pause, strike_wire};
 
 const FAULTS: [&str; 7] = [
     "connections reset",
@@ -40,7 +40,7 @@ impl Ground for Single {
         &FAULTS
     }
 
-    fn strike(&mut self, fault: &str) -> bool {
+    fn strike(&mut self, fault: &str) -> Cost {
         match fault {
             "server stopped" => {
                 self.server.stop();
@@ -60,7 +60,7 @@ impl Ground for Single {
             }
             wire => strike_wire(wire, one_of(&self.proxies), &self.runtime),
         }
-        false
+        Cost::Nothing
     }
 
     fn left(&self) -> Vec<String> {
