@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use super::QuorumStore;
-use super::ballot::{Ballot, majority};
+use super::ballot::Ballot;
 use crate::lease::{ClaimKey, Holder, Token};
 use crate::store::{About, Cursor, Diagnosis, ErrorKind, Page, Severity, Store, StoreError, StoreFuture};
 
@@ -22,12 +22,24 @@ struct Named {
     first: usize,
 }
 
+/// By token, the nodes that name those who may have more than half of them.
+fn candidates(ballot: &Ballot<Vec<Holder>>, nodes: usize) -> Vec<Vec<(usize, &Holder)>> {
+    let silent = nodes - ballot.answers().len();
+    let mut found: BTreeMap<&Token, Vec<(usize, &Holder)>> = BTreeMap::new();
+    for (number, holders) in ballot.answers() {
+        for holder in holders {
+            found.entry(holder.token()).or_default().push((*number, holder));
+        }
+    }
+    found.into_values().filter(|by| by.len() + silent >= ballot.majority()).collect()
+}
+
 impl QuorumStore {
-    /// Asks every node, until `enough` of them have answered, or all have been asked.
+    /// Asks every node, until more than half of them have answered and that is `enough`, or all have been asked.
     async fn most<'a, T>(
         &'a self,
-        enough: usize,
         ask: impl Fn(&'a dyn Store) -> StoreFuture<'a, T>,
+        enough: impl Fn(&Ballot<T>) -> bool,
     ) -> Result<Ballot<T>, StoreError> {
         let mut ballot = Ballot::new(self.nodes.len());
         let mut calls: FuturesUnordered<_> = self
@@ -39,27 +51,22 @@ impl QuorumStore {
                 async move { (number, answer.await) }
             })
             .collect();
-        while ballot.answers().len() < enough {
+        while ballot.answers().len() < ballot.majority() || !enough(&ballot) {
             let Some((number, answer)) = calls.next().await else { break };
             ballot.count(number, answer);
         }
         if ballot.answers().len() < ballot.majority() { Err(ballot.failure(&self.names)) } else { Ok(ballot) }
     }
 
-    /// Who holds the key, as far as those who answered can tell: whoever more than half of the nodes may have.
-    async fn named(&self, on: &ClaimKey, enough: usize) -> Result<Vec<Named>, StoreError> {
-        let ballot = self.most(enough, |node| node.inspect(on)).await?;
-        let silent = self.nodes.len() - ballot.answers().len();
-        let mut found: BTreeMap<&Token, Vec<(usize, &Holder)>> = BTreeMap::new();
-        for (number, holders) in ballot.answers() {
-            for holder in holders {
-                found.entry(holder.token()).or_default().push((*number, holder));
-            }
-        }
-        let named = found.into_values().filter_map(|mut by| {
-            if by.len() + silent < ballot.majority() {
-                return None;
-            }
+    /// Who holds the key, as far as those who answered can tell: whoever more than half of the nodes may have. That is one at most,
+    /// unless nodes are silent on whom it depends.
+    async fn named(
+        &self,
+        on: &ClaimKey,
+        enough: impl Fn(&Ballot<Vec<Holder>>) -> bool,
+    ) -> Result<Vec<Named>, StoreError> {
+        let ballot = self.most(|node| node.inspect(on), enough).await?;
+        let named = candidates(&ballot, self.nodes.len()).into_iter().filter_map(|mut by| {
             let first = by.iter().map(|(number, _)| *number).min()?;
             // It is held for as long as more than half of the nodes have it.
             by.sort_by_key(|(_, holder)| std::cmp::Reverse(holder.remaining().unwrap_or(Duration::MAX)));
@@ -70,7 +77,8 @@ impl QuorumStore {
     }
 
     pub(super) async fn holders(&self, on: &ClaimKey) -> Result<Vec<Holder>, StoreError> {
-        let named = self.named(on, majority(self.nodes.len())).await?;
+        // A vote that was not given back yet makes a second candidate, until the next node tells.
+        let named = self.named(on, |ballot| candidates(ballot, self.nodes.len()).len() < 2).await?;
         Ok(named.into_iter().map(|named| named.holder).collect())
     }
 
@@ -91,7 +99,7 @@ impl QuorumStore {
         for some in page.holders.chunks(AT_ONCE) {
             let mut looks = Vec::with_capacity(some.len());
             for listed in some {
-                looks.push(self.named(listed.on(), self.nodes.len()));
+                looks.push(self.named(listed.on(), |_| false));
             }
             for (listed, named) in some.iter().zip(join_all(looks).await) {
                 let here = |named: &Named| named.first == number && named.holder.token() == listed.token();
@@ -113,7 +121,7 @@ impl QuorumStore {
 
     pub(super) async fn ping_most(&self) -> Result<Duration, StoreError> {
         let began = Instant::now();
-        self.most(majority(self.nodes.len()), Store::ping).await?;
+        self.most(Store::ping, |_| true).await?;
         Ok(began.elapsed())
     }
 

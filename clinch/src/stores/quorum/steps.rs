@@ -39,7 +39,11 @@ struct Mark {
 
 impl Marks {
     fn is_taken_back(&self, part: &Attempt) -> bool {
-        part.route().unanswered::<Mark>().iter().any(|(mark, _)| Arc::ptr_eq(mark, &self.taken_back))
+        has(part, &self.taken_back)
+    }
+
+    fn is_asked(&self, part: &Attempt) -> bool {
+        has(part, &self.asked)
     }
 
     /// Nothing of it is left on its node, and nothing will come.
@@ -50,11 +54,18 @@ impl Marks {
     }
 }
 
+fn has(part: &Attempt, mark: &Arc<Mark>) -> bool {
+    part.route().unanswered::<Mark>().iter().any(|(found, _)| Arc::ptr_eq(found, mark))
+}
+
 /// Asks one node for its vote.
 async fn vote(node: &dyn Store, part: &Attempt, marks: &Marks) -> Result<Vote, StoreError> {
+    let asked_before = marks.is_asked(part);
     part.route().sending_over(&marks.asked);
     let answer = node.acquire(part).await;
-    if answer.as_ref().err().is_none_or(|error| error.effect() == Effect::NotApplied) {
+    // That this call was not applied says nothing of an earlier one, which may have been granted unheard.
+    let nothing_there = |error: &StoreError| error.effect() == Effect::NotApplied && !asked_before;
+    if answer.as_ref().err().is_none_or(nothing_there) {
         part.route().answered_over(&marks.asked);
     }
     match answer? {
