@@ -63,19 +63,19 @@ fn storm(kind: Kind, seeds: std::ops::Range<u64>, absent: &[FaultKind]) {
 
 #[test]
 fn no_rule_is_broken_on_one_server() {
-    storm(Kind::Single, 2000..2016, &[FaultKind::Failover, FaultKind::Lag]);
+    storm(Kind::Single, 2000..2008, &[FaultKind::Failover, FaultKind::Lag]);
 }
 
 #[test]
 fn no_rule_is_broken_when_a_replica_takes_over() {
-    storm(Kind::Failover, 3000..3016, &[FaultKind::Restart, FaultKind::ClockBack]);
+    storm(Kind::Failover, 3000..3008, &[FaultKind::Restart, FaultKind::ClockBack]);
 }
 
 /// Proves: B10
 #[test]
 fn no_rule_is_broken_on_a_quorum() {
     let absent = [FaultKind::Failover, FaultKind::Lag, FaultKind::ClockAhead, FaultKind::LostCounter];
-    storm(Kind::Quorum, 4000..4016, &absent);
+    storm(Kind::Quorum, 4000..4010, &absent);
 }
 
 /// Fault: 20
@@ -207,8 +207,13 @@ fn a_failing_seed_is_shrunk_to_the_faults_that_matter() {
     });
     let (seed, setup, history) = found.unwrap();
     let all = history.entries.iter().filter(|entry| matches!(entry.event, Event::Fault { .. })).count();
-    let shrunk = shrink(seed, &setup, Rule::Overlap, 300).unwrap();
-    assert!(shrunk.faults.len() < 10 && all > 100, "{} of {all}: {:?}", shrunk.faults.len(), shrunk.faults);
+    let shrunk = shrink(seed, &setup, Rule::Overlap, 100).unwrap();
+    assert!(
+        shrunk.faults.len() < all / 10 && all > 100,
+        "{} of {all}: {:?}",
+        shrunk.faults.len(),
+        shrunk.faults
+    );
     assert!(shrunk.faults.iter().any(|id| id.kind == FaultKind::Amnesia), "{:?}", shrunk.faults);
     assert!(check(&shrunk.history).iter().any(|violation| violation.rule == Rule::Overlap));
 }

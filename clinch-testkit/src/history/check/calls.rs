@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::index::{COARSE, Hold, Operation, Span, Tenure};
-use super::super::{Answer, Call, Event, Outcome, Role, Tag, Wanted, Wish};
+use super::super::{Answer, Call, Event, Outcome, Role, Stop, Tag, Wanted, Wish};
 use super::{Checker, Rule, Violation, shown, violation};
 
 impl Checker<'_> {
@@ -125,6 +125,13 @@ impl Checker<'_> {
                     .iter()
                     .any(|next| next.token == hold.token && next.op != hold.op && next.span.meets(span))
                 {
+                    return false;
+                }
+                // One that was lost by its holder's own count is taken back without anybody waiting for it. That the engine
+                // still has it then is its clock, which went back.
+                let entries = &self.history.entries;
+                let ended = hold.ended_by.and_then(|place| entries.get(place)).map(|entry| &entry.event);
+                if matches!(ended, Some(Event::Ended { how: Stop::Lost, .. })) {
                     return false;
                 }
                 // What was granted, or renewed, only after it was given back came late over the network: nobody could
