@@ -5,6 +5,7 @@ pub mod deployment;
 pub mod history;
 pub mod http;
 pub mod ledger;
+mod passes_on;
 pub mod planted;
 pub mod prometheus;
 pub mod proxy;

@@ -3,11 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clinch::lease::{Attempt, ClaimKey, Fence, Holder, Record, Token};
-use clinch::store::{
-    Capabilities, Cursor, Effect, Page, Release, Renewal, Revocations, Store, StoreError, StoreFuture,
-    Verdict, Wakeups,
-};
+use clinch::lease::{Attempt, ClaimKey, Fence, Record, Token};
+use clinch::store::{Effect, Release, Renewal, Store, StoreError, StoreFuture, Verdict};
 
 use super::{Answer, Call, Event, Recorder, Tag};
 
@@ -98,9 +95,7 @@ const fn ended(release: &Release) -> Answer {
 }
 
 impl Store for Observed {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    crate::passes_on!(inner: capabilities, wakeups, revocations, inspect, list, ping, close);
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         self.watch(Call::Acquire, attempt.token(), self.inner.acquire(attempt), |verdict| match verdict {
@@ -130,31 +125,7 @@ impl Store for Observed {
         self.watch(Call::Complete, lease.token(), self.inner.complete(lease, record, ttl), ended)
     }
 
-    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
-        self.inner.wakeups(on, queued)
-    }
-
-    fn revocations(&self) -> Revocations {
-        self.inner.revocations()
-    }
-
-    fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
-        self.inner.inspect(on)
-    }
-
-    fn list(&self, cursor: Cursor) -> StoreFuture<'_, Page> {
-        self.inner.list(cursor)
-    }
-
     fn revoke<'a>(&'a self, on: &'a ClaimKey, token: &'a Token) -> StoreFuture<'a, bool> {
         self.watch(Call::Revoke, token, self.inner.revoke(on, token), |revoked| yes(*revoked))
-    }
-
-    fn ping(&self) -> StoreFuture<'_, Duration> {
-        self.inner.ping()
-    }
-
-    fn close(&self) {
-        self.inner.close();
     }
 }

@@ -2,13 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use clinch::lease::{Attempt, ClaimKey, Holder, Token};
-use clinch::store::{
-    Capabilities, Cursor, Page, Release, Renewal, Revocations, Store, StoreError, StoreFuture, Verdict,
-    Wakeups,
-};
+use clinch::lease::{Attempt, Token};
+use clinch::store::{Release, Renewal, Store, StoreError, StoreFuture, Verdict};
 use tokio::time::Instant;
 
 /// What is broken; [`all`](super::all) says it in words.
@@ -90,9 +86,7 @@ impl PlantedNode {
 }
 
 impl Store for PlantedNode {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    crate::passes_on!(inner: capabilities, wakeups, revocations, inspect, list, revoke, ping, close);
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         Box::pin(self.broken_acquire(attempt))
@@ -104,33 +98,5 @@ impl Store for PlantedNode {
 
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
         Box::pin(self.broken_release(lease))
-    }
-
-    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
-        self.inner.wakeups(on, queued)
-    }
-
-    fn revocations(&self) -> Revocations {
-        self.inner.revocations()
-    }
-
-    fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
-        self.inner.inspect(on)
-    }
-
-    fn list(&self, cursor: Cursor) -> StoreFuture<'_, Page> {
-        self.inner.list(cursor)
-    }
-
-    fn revoke<'a>(&'a self, on: &'a ClaimKey, token: &'a Token) -> StoreFuture<'a, bool> {
-        self.inner.revoke(on, token)
-    }
-
-    fn ping(&self) -> StoreFuture<'_, Duration> {
-        self.inner.ping()
-    }
-
-    fn close(&self) {
-        self.inner.close();
     }
 }

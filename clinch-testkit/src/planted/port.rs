@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clinch::lease::{Attempt, ClaimKey, Holder, Mode, Record, Token};
+use clinch::lease::{Attempt, ClaimKey, Mode, Record, Token};
 use clinch::store::{
-    Capabilities, Cursor, Denial, Effect, ErrorKind, Notice, Page, Release, Renewal, Revocations, Store,
-    StoreError, StoreFuture, Verdict, Wakeups,
+    Denial, Effect, ErrorKind, Notice, Release, Renewal, Revocations, Store, StoreError, StoreFuture, Verdict,
 };
 use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep};
@@ -197,9 +196,7 @@ async fn late<T>(answer: Result<T, StoreError>) -> Result<T, StoreError> {
 }
 
 impl Store for Planted {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    crate::passes_on!(inner: capabilities, wakeups, inspect, list, revoke, ping, close);
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         Box::pin(self.broken_acquire(attempt))
@@ -227,34 +224,10 @@ impl Store for Planted {
         })
     }
 
-    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
-        self.inner.wakeups(on, queued)
-    }
-
     fn revocations(&self) -> Revocations {
         match self.bug {
             PortBug::Deaf => Revocations::new(self.silence.subscribe(), true),
             _ => self.inner.revocations(),
         }
-    }
-
-    fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
-        self.inner.inspect(on)
-    }
-
-    fn list(&self, cursor: Cursor) -> StoreFuture<'_, Page> {
-        self.inner.list(cursor)
-    }
-
-    fn revoke<'a>(&'a self, on: &'a ClaimKey, token: &'a Token) -> StoreFuture<'a, bool> {
-        self.inner.revoke(on, token)
-    }
-
-    fn ping(&self) -> StoreFuture<'_, Duration> {
-        self.inner.ping()
-    }
-
-    fn close(&self) {
-        self.inner.close();
     }
 }

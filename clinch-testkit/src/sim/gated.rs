@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clinch::lease::{Attempt, ClaimKey, Holder, Record, Token};
-use clinch::store::{
-    Capabilities, Cursor, Page, Release, Renewal, Revocations, Store, StoreFuture, Verdict, Wakeups,
-};
+use clinch::store::{Cursor, Page, Release, Renewal, Store, StoreFuture, Verdict};
 
 use super::Gate;
 
@@ -28,9 +26,7 @@ impl Gated {
 }
 
 impl Store for Gated {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    crate::passes_on!(inner: capabilities, wakeups, revocations, close);
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         self.behind(self.inner.acquire(attempt))
@@ -53,14 +49,6 @@ impl Store for Gated {
         self.behind(self.inner.complete(lease, record, ttl))
     }
 
-    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
-        self.inner.wakeups(on, queued)
-    }
-
-    fn revocations(&self) -> Revocations {
-        self.inner.revocations()
-    }
-
     fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
         self.behind(self.inner.inspect(on))
     }
@@ -75,9 +63,5 @@ impl Store for Gated {
 
     fn ping(&self) -> StoreFuture<'_, Duration> {
         self.behind(self.inner.ping())
-    }
-
-    fn close(&self) {
-        self.inner.close();
     }
 }

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clinch::lease::{Attempt, ClaimKey, Holder, Token};
-use clinch::store::{
-    Capabilities, Cursor, Page, Release, Renewal, Revocations, Store, StoreFuture, Verdict, Wakeups,
-};
+use clinch::lease::Attempt;
+use clinch::store::{Capabilities, Store, StoreFuture, Verdict};
 use clinch::stores::memory::MemoryStore;
 use clinch::{Error, LockManager, LockOptions};
 
@@ -17,6 +15,8 @@ use crate::common::{Bench, LONG, TTL};
 struct Plain(MemoryStore);
 
 impl Store for Plain {
+    clinch_testkit::passes_on!(0: renew, release, wakeups, revocations, inspect, list, revoke, ping);
+
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
@@ -24,38 +24,6 @@ impl Store for Plain {
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         assert_eq!(attempt.claims().len(), 1, "what it cannot do is not asked of it");
         self.0.acquire(attempt)
-    }
-
-    fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal> {
-        self.0.renew(lease)
-    }
-
-    fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
-        self.0.release(lease)
-    }
-
-    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
-        self.0.wakeups(on, queued)
-    }
-
-    fn revocations(&self) -> Revocations {
-        self.0.revocations()
-    }
-
-    fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
-        self.0.inspect(on)
-    }
-
-    fn list(&self, cursor: Cursor) -> StoreFuture<'_, Page> {
-        self.0.list(cursor)
-    }
-
-    fn revoke<'a>(&'a self, on: &'a ClaimKey, token: &'a Token) -> StoreFuture<'a, bool> {
-        self.0.revoke(on, token)
-    }
-
-    fn ping(&self) -> StoreFuture<'_, Duration> {
-        self.0.ping()
     }
 }
 

@@ -6,13 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use clinch::lease::{Attempt, ClaimKey};
-use clinch::store::{
-    Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError, StoreFuture,
-    Verdict, Wakeups,
-};
+use clinch::lease::Attempt;
+use clinch::store::{ErrorKind, Release, Store, StoreError, StoreFuture, Verdict};
 use clinch::stores::memory::MemoryStore;
-use clinch::{DeniedBy, Error, Holder, LockManager, LockOptions, Outcome, Token};
+use clinch::{DeniedBy, Error, Holder, LockManager, LockOptions, Outcome};
 use tokio::time::{advance, sleep, timeout};
 
 use crate::common::{LONG, TTL, poll_once, take, waiting};
@@ -54,9 +51,7 @@ impl Quirky {
 }
 
 impl Store for Quirky {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
+    clinch_testkit::passes_on!(store: capabilities, renew, wakeups, revocations, inspect, list, revoke, ping);
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         Box::pin(async move {
@@ -72,10 +67,6 @@ impl Store for Quirky {
                 Quirk::ForgetsTheFirst | Quirk::PanicsAfter(_) | Quirk::BusyFor(_) => answer,
             }
         })
-    }
-
-    fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal> {
-        self.store.renew(lease)
     }
 
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
@@ -94,30 +85,6 @@ impl Store for Quirky {
             }
             self.store.release(lease).await
         })
-    }
-
-    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
-        self.store.wakeups(on, queued)
-    }
-
-    fn revocations(&self) -> Revocations {
-        self.store.revocations()
-    }
-
-    fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
-        self.store.inspect(on)
-    }
-
-    fn list(&self, cursor: Cursor) -> StoreFuture<'_, Page> {
-        self.store.list(cursor)
-    }
-
-    fn revoke<'a>(&'a self, on: &'a ClaimKey, token: &'a Token) -> StoreFuture<'a, bool> {
-        self.store.revoke(on, token)
-    }
-
-    fn ping(&self) -> StoreFuture<'_, Duration> {
-        self.store.ping()
     }
 }
 

@@ -4,11 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use clinch::lease::{Attempt, ClaimKey, Holder, Token};
-use clinch::store::{
-    Capabilities, Cursor, Page, Release, Renewal, Revocations, Store, StoreAnswers, StoreFuture, Verdict,
-    Wakeups,
-};
+use clinch::lease::Attempt;
+use clinch::store::{Capabilities, Renewal, Store, StoreAnswers, StoreFuture};
 use clinch::stores::memory::MemoryStore;
 use clinch::{LockGuard, LockManager, LockOptions, Loss};
 use futures_util::future::join_all;
@@ -37,14 +34,12 @@ impl Counting {
 }
 
 impl Store for Counting {
+    clinch_testkit::passes_on!(inner: acquire, release, wakeups, revocations, inspect, list, revoke, ping);
+
     fn capabilities(&self) -> Capabilities {
         let mut mine = self.inner.capabilities();
         mine.batches = true;
         mine
-    }
-
-    fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
-        self.inner.acquire(attempt)
     }
 
     fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal> {
@@ -63,34 +58,6 @@ impl Store for Counting {
             self.answer(leases).await;
             self.inner.renew_each(leases).await
         })
-    }
-
-    fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
-        self.inner.release(lease)
-    }
-
-    fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
-        self.inner.wakeups(on, queued)
-    }
-
-    fn revocations(&self) -> Revocations {
-        self.inner.revocations()
-    }
-
-    fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
-        self.inner.inspect(on)
-    }
-
-    fn list(&self, cursor: Cursor) -> StoreFuture<'_, Page> {
-        self.inner.list(cursor)
-    }
-
-    fn revoke<'a>(&'a self, on: &'a ClaimKey, token: &'a Token) -> StoreFuture<'a, bool> {
-        self.inner.revoke(on, token)
-    }
-
-    fn ping(&self) -> StoreFuture<'_, Duration> {
-        self.inner.ping()
     }
 }
 
