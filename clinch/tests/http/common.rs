@@ -1,9 +1,13 @@
 //! Services on real sockets, clients that talk to them, and the two engines below.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::State;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use axum::serve::ListenerExt;
 use bytes::Bytes;
 use clinch::LockManager;
@@ -17,6 +21,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -125,4 +130,16 @@ pub(crate) async fn engines() -> [(&'static str, Web, Option<RedisServer>); 2] {
         ("memory", Web::new(Guards::new(LockManager::memory())), None),
         ("redis", Web::new(Guards::new(redis)), Some(server)),
     ]
+}
+
+/// A layer in between that gives up when it is told to, as one with a time limit does: `from_fn_with_state(told, gives_up)`.
+pub(crate) async fn gives_up(
+    State(told): State<Arc<Notify>>,
+    request: axum::extract::Request,
+    next: Next,
+) -> Response {
+    tokio::select! {
+        response = next.run(request) => response,
+        () = told.notified() => StatusCode::GATEWAY_TIMEOUT.into_response(),
+    }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Query, Request};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
@@ -24,6 +24,8 @@ use http::StatusCode;
 use http_body::Frame;
 use tokio::sync::Notify;
 use tower::ServiceExt;
+
+use crate::common::gives_up;
 
 pub(crate) fn web() -> Web {
     Web::new(Guards::new(LockManager::memory()))
@@ -265,18 +267,7 @@ async fn what_a_layer_in_between_gave_up_runs_on_in_its_request() {
             "done"
         }
     };
-    let limit = {
-        let give_up = give_up.clone();
-        from_fn(move |request: Request, next: Next| {
-            let give_up = give_up.clone();
-            async move {
-                tokio::select! {
-                    response = next.run(request) => response,
-                    () = give_up.notified() => StatusCode::GATEWAY_TIMEOUT.into_response(),
-                }
-            }
-        })
-    };
+    let limit = from_fn_with_state(give_up.clone(), gives_up);
     let guarded: axum::routing::MethodRouter =
         post(handler).layer(web.duplicate(DuplicatePolicy::new()).unwrap());
     let app = Router::new().route("/orders", guarded.layer(limit)).layer(web.layer());

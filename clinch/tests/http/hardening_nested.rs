@@ -4,16 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Request;
-use axum::middleware::{Next, from_fn};
-use axum::response::IntoResponse;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, post};
 use clinch::Error;
 use clinch::submit::{DuplicatePolicy, IdempotencyPolicy, ReleaseWhen};
-use http::StatusCode;
 use tokio::sync::Notify;
 use tower::ServiceExt;
 
+use crate::common::gives_up;
 use crate::hardening::{req, send, web};
 
 /// Whatever a client writes into its request, it is not somebody else's session, also where the guard does not know the name
@@ -99,18 +97,7 @@ async fn what_runs_on_enters_again_what_it_holds() {
             say.send(book(go).await.map_err(|error| error.to_string())).unwrap();
         }
     };
-    let limit = {
-        let give_up = give_up.clone();
-        from_fn(move |request: Request, next: Next| {
-            let give_up = give_up.clone();
-            async move {
-                tokio::select! {
-                    response = next.run(request) => response,
-                    () = give_up.notified() => StatusCode::GATEWAY_TIMEOUT.into_response(),
-                }
-            }
-        })
-    };
+    let limit = from_fn_with_state(give_up.clone(), gives_up);
     let guarded: MethodRouter = post(handler).layer(web.duplicate(DuplicatePolicy::new()).unwrap());
     let app = Router::new().route("/orders", guarded.layer(limit)).layer(web.layer());
     let (answer, ()) = tokio::join!(send(&app, req("/orders", &[], "{}")), async {

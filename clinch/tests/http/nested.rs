@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn};
-use axum::response::IntoResponse;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, post as on_post};
 use clinch::http::Web;
 use clinch::submit::{Disconnect, DuplicatePolicy, Guards, LockPolicy};
@@ -18,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::bench::{Engine, HELD, Kind, Probe};
-use crate::common::{LONG, Service, post_as};
+use crate::common::{LONG, Service, gives_up, post_as};
 use crate::wire::{Client, Way};
 
 /// A lock releases and a duplicate guard finishes, unless told otherwise. Around a handler that runs on, the lock must not be
@@ -99,20 +96,12 @@ async fn a_layer_in_between_may_give_up() {
         for outer in [Disconnect::Finish, Disconnect::Release] {
             let engine = Engine::Memory;
             let (case, probe, limit) = (engine.case().await, Probe::new(), Arc::new(Notify::new()));
-            let give_up = {
-                let limit = limit.clone();
-                move |request: Request, next: Next| {
-                    let limit = limit.clone();
-                    async move {
-                        tokio::select! {
-                            response = next.run(request) => response,
-                            () = limit.notified() => StatusCode::GATEWAY_TIMEOUT.into_response(),
-                        }
-                    }
-                }
-            };
             let guarded = Kind::Duplicate.guard(&case.web, probe.handler(), Some(inner));
-            let guarded = Kind::Lock.guard(&case.web, guarded.layer(from_fn(give_up)), Some(outer));
+            let guarded = Kind::Lock.guard(
+                &case.web,
+                guarded.layer(from_fn_with_state(limit.clone(), gives_up)),
+                Some(outer),
+            );
             let service = Service::start(probe.watch(Router::new().route("/orders", guarded))).await;
             let send = || service.send(post_as("alice", "/orders", &json!({})));
             let giving_up = async {
