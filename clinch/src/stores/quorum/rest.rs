@@ -52,7 +52,11 @@ impl Rests {
         let (all, own) = (self.clone(), token.clone());
         let task = runtime.spawn(async move {
             rest.await;
-            all.locked().remove(&own);
+            // Unless another has taken its place meanwhile.
+            let mut rests = all.locked();
+            if rests.get(&own).is_some_and(|rest| rest.abort.id() == tokio::task::id()) {
+                rests.remove(&own);
+            }
         });
         let abort = task.abort_handle();
         let ended = task.map(|_| ()).boxed().shared();
