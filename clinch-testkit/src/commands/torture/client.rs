@@ -12,7 +12,7 @@ use clinch_testkit::planted;
 use rand::RngExt;
 use tokio::time::{interval, sleep};
 
-use super::record::{Role, Writer};
+use super::record::{Belief, Role, Writer};
 use super::register::Resource;
 use super::{KEYS, LIMIT, TTL};
 use crate::commands::kid::{nanos, now, orders};
@@ -160,7 +160,12 @@ impl Client {
     async fn hold(&self, op: u64, guard: LockGuard, key: &str, role: Role) {
         let from = now();
         let fence = guard.fence().map_or(0, clinch::Fence::get);
-        self.history.held(op, from, from + nanos(guard.remaining()), key, role, fence);
+        let belief = |at, remaining| {
+            let until = at + nanos(remaining);
+            Belief { said: until - nanos(TTL), until }
+        };
+        let believed = belief(from, guard.remaining());
+        self.history.held(op, from, believed, key, role, fence);
         // Most are short; some are longer than a lease that is not renewed.
         let looks = if rand::rng().random_range(0..100) == 0 { 12 } else { rand::rng().random_range(0..3) };
         for _ in 0..looks {
@@ -170,7 +175,7 @@ impl Client {
             if remaining.is_zero() {
                 break;
             }
-            self.history.still(op, at, at + nanos(remaining));
+            self.history.still(op, at, belief(at, remaining));
             if fence > 0 {
                 self.resource.write(key, fence).await;
             }
@@ -185,7 +190,7 @@ impl Client {
         // Only where it cannot have been the second try of a release whose first answer was lost.
         let took = Duration::from_nanos(now() - at);
         if matches!(released, Ok(false)) && took < remaining && took < Duration::from_millis(200) {
-            self.history.refuted(op, now(), from);
+            self.history.refuted(op, now(), believed.said);
         }
     }
 

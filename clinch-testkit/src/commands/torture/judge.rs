@@ -124,7 +124,7 @@ fn overlaps(tenures: &[&Tenure], losses: &[Loss], verdict: &mut Verdict) {
         present.retain(|other| other.until > tenure.from);
         let permits = present.iter().filter(|other| other.role == Role::Permit).count();
         // One that was lost makes all that come after it too many.
-        let first_permit = present.iter().map(|other| other.confirmed).min();
+        let first_permit = present.iter().map(|other| other.said_before(tenure.from)).min();
         for other in &present {
             let together = match (tenure.role, other.role) {
                 (Role::Shared, Role::Shared) => true,
@@ -141,10 +141,8 @@ fn overlaps(tenures: &[&Tenure], losses: &[Loss], verdict: &mut Verdict) {
                     Duration::from_nanos(shared),
                 );
                 let found = Violation { at: tenure.from, rule: "overlap", what };
-                let since = match other.role {
-                    Role::Permit => first_permit.unwrap_or(other.confirmed),
-                    _ => other.confirmed,
-                };
+                let said = other.said_before(tenure.from);
+                let since = if other.role == Role::Permit { first_permit.unwrap_or(said) } else { said };
                 verdict.sort_out(found, losses, (since, tenure.from));
             }
         }
@@ -215,7 +213,7 @@ fn hung(process: &Process) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Writer;
+    use super::super::record::{Belief, Writer};
     use super::*;
 
     /// A process that wrote this down.
@@ -228,7 +226,7 @@ mod tests {
     fn held(number: usize, spans: &[(u64, u64, Role, u64)]) -> Process {
         process(number, |writer| {
             for (op, (from, until, role, fence)) in (0..).zip(spans) {
-                writer.held(op, *from, *until, "k", *role, *fence);
+                writer.held(op, *from, Belief { said: *from, until: *until }, "k", *role, *fence);
                 writer.ended(op, *until, true);
             }
         })
@@ -266,6 +264,20 @@ mod tests {
         for loss in [loss(1, 9, Cost::Exclusion), loss(31, 70, Cost::Exclusion), loss(20, 25, Cost::Lease)] {
             assert_eq!(rules(&judge(&both(), &[], &[loss])), ["overlap"]);
         }
+        // One that looks again believes what it was told before the loss, and one that got it from its neighbour too.
+        let looks = |said| {
+            process(0, |writer| {
+                writer.held(0, 12, Belief { said: 10, until: 50 }, "k", Role::Exclusive, 1);
+                writer.still(0, 28, Belief { said, until: 50 });
+                writer.still(0, 40, Belief { said: 40, until: 50 });
+                writer.ended(0, 50, true);
+            })
+        };
+        let [_, other] = both();
+        let loss = [loss(20, 25, Cost::Exclusion)];
+        assert!(rules(&judge(&[looks(10), other], &[], &loss)).is_empty());
+        let [_, other] = both();
+        assert_eq!(rules(&judge(&[looks(26), other], &[], &loss)), ["overlap"]);
     }
 
     #[test]

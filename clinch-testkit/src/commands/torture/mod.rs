@@ -19,7 +19,7 @@ use rand::RngExt;
 use tempfile::TempDir;
 
 use self::ground::{Deployment, Ground};
-use self::judge::{Loss, Process, Verdict, judge};
+use self::judge::{Cost, Loss, Process, Verdict, judge};
 use self::record::Life;
 use self::register::Register;
 use super::kid::{Kid, now};
@@ -109,14 +109,24 @@ fn torture(args: &Args, deployment: Deployment, ground: &mut dyn Ground, arena: 
     let mut clients = Torturer::new(arena, &[]);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let lost = |from, cost| {
+                losses.lock().unwrap_or_else(PoisonError::into_inner).push(Loss { from, until: now(), cost });
+            };
+            let mut quiet_since = now();
             while began.elapsed() < lasts {
                 pause(200, 2500);
+                let by_itself = ground.by_itself();
+                if by_itself != Cost::Nothing {
+                    lost(quiet_since, by_itself);
+                    note(quiet_since, "by itself");
+                }
                 let (from, kind) = (now(), *pick(ground.faults()));
                 let cost = ground.strike(kind);
-                let loss = Loss { from, until: now(), cost };
-                losses.lock().unwrap_or_else(PoisonError::into_inner).push(loss);
+                lost(from, cost);
                 note(from, kind);
+                quiet_since = now();
             }
+            lost(quiet_since, ground.by_itself());
             over.store(true, Ordering::Release);
         });
         scope.spawn(|| {

@@ -28,6 +28,15 @@ impl Role {
     }
 }
 
+/// What a holder believes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Belief {
+    /// When the engine said so last, or before that.
+    pub(super) said: u64,
+    /// How long that is good for.
+    pub(super) until: u64,
+}
+
 /// Writes a client's history.
 #[derive(Debug)]
 pub(super) struct Writer(File);
@@ -51,14 +60,16 @@ impl Writer {
         self.line(&format!("done {op} {at} {outcome}"));
     }
 
-    /// From now on its caller believes to hold the key, until then unless it is told otherwise.
-    pub(super) fn held(&self, op: u64, at: u64, until: u64, key: &str, role: Role, fence: u64) {
-        self.line(&format!("held {op} {at} {until} {key} {} {fence}", role.word()));
+    /// From now on its caller believes to hold the key, until then unless it is told otherwise. The engine said so at `said`
+    /// or later: a lease that another task of the process passed on was granted before.
+    pub(super) fn held(&self, op: u64, at: u64, belief: Belief, key: &str, role: Role, fence: u64) {
+        let Belief { said, until } = belief;
+        self.line(&format!("held {op} {at} {said} {until} {key} {} {fence}", role.word()));
     }
 
-    /// It looked again, and believes to hold it until then.
-    pub(super) fn still(&self, op: u64, at: u64, until: u64) {
-        self.line(&format!("still {op} {at} {until}"));
+    /// It looked again, and believes this now.
+    pub(super) fn still(&self, op: u64, at: u64, Belief { said, until }: Belief) {
+        self.line(&format!("still {op} {at} {said} {until}"));
     }
 
     /// It lets go of it; whether it believed in it until now.
@@ -90,11 +101,19 @@ pub(super) struct Tenure {
     pub(super) role: Role,
     pub(super) fence: u64,
     pub(super) from: u64,
-    /// When it was last known to be good: at its grant, or at a look.
-    pub(super) confirmed: u64,
+    /// When the engine said so last, as was known at these times.
+    said: Vec<(u64, u64)>,
     /// Until when it was believed in.
     pub(super) until: u64,
     ended: bool,
+}
+
+impl Tenure {
+    /// When the engine had said last that it is good, as was known then: what it lost since may have been this.
+    pub(super) fn said_before(&self, at: u64) -> u64 {
+        let known = self.said.iter().rev().find(|(known, _)| *known <= at);
+        known.or(self.said.first()).map_or(self.from, |(_, said)| *said)
+    }
 }
 
 /// What one life of a process tells.
@@ -138,16 +157,18 @@ impl Life {
                 (operation.done, operation.outcome) = (Some(at), word().to_owned());
             }
             "held" => {
-                let (until, key, role) = (number(word()), word().to_owned(), word());
+                let (said, until) = (number(word()), number(word()));
+                let (key, role) = (word().to_owned(), word());
                 let role = Role::ALL.into_iter().find(|known| known.word() == role).expect("a known role");
                 let fence = number(word());
-                let tenure =
-                    Tenure { process, key, role, fence, from: at, confirmed: at, until, ended: false };
+                let said = vec![(at, said)];
+                let tenure = Tenure { process, key, role, fence, from: at, said, until, ended: false };
                 open.insert(op, tenure);
             }
             "still" => {
                 let tenure = open.get_mut(&op).expect("it is held");
-                (tenure.confirmed, tenure.until) = (at, number(word()));
+                tenure.said.push((at, number(word())));
+                tenure.until = number(word());
             }
             "ended" => {
                 let mut tenure = open.remove(&op).expect("it is held");
@@ -173,17 +194,19 @@ mod tests {
         let writer = Writer::append_to(file.path());
         writer.begin(1, 10, 0);
         writer.done(1, 20, "granted");
-        writer.held(1, 21, 100, "k", Role::Exclusive, 7);
+        let belief = |said, until| Belief { said, until };
+        writer.held(1, 21, belief(20, 100), "k", Role::Exclusive, 7);
         writer.ended(1, 50, true);
-        writer.held(2, 60, 100, "k", Role::Exclusive, 8);
+        writer.held(2, 60, belief(20, 100), "k", Role::Exclusive, 8);
         writer.ended(2, 150, false);
-        writer.held(3, 160, 300, "k", Role::Exclusive, 9);
-        writer.still(3, 200, 400);
+        writer.held(3, 160, belief(155, 300), "k", Role::Exclusive, 9);
+        writer.still(3, 200, belief(195, 400));
         writer.begin(4, 210, 5);
         let life = Life::read(file.path(), 0, Some(350));
         let spans: Vec<_> = life.tenures.iter().map(|tenure| (tenure.from, tenure.until)).collect();
         assert_eq!(spans, [(21, 50), (60, 100), (160, 350)]);
-        assert_eq!(life.tenures[2].confirmed, 200);
+        let said = [100, 160, 199, 200, 500].map(|at| life.tenures[2].said_before(at));
+        assert_eq!(said, [155, 155, 155, 195, 195]);
         assert_eq!((life.operations[&1].done, life.operations[&4].done), (Some(20), None));
     }
 }

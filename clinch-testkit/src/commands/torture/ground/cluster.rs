@@ -2,6 +2,7 @@
 //! nothing.
 
 use clinch_testkit::deployment::RedisCluster;
+use clinch_testkit::server::RedisServer;
 use rand::RngExt;
 
 use super::{Cost, Ground, leases, pause};
@@ -10,28 +11,40 @@ const PRIMARIES: usize = 3;
 const FAULTS: [&str; 5] =
     ["slot moved", "slot moved slowly", "primary killed", "primary stopped", "scripts forgotten"];
 
-pub(super) struct Cluster(RedisCluster);
+pub(super) struct Cluster {
+    cluster: RedisCluster,
+    /// Which were the primaries when they were looked at last.
+    primaries: Vec<bool>,
+}
 
 impl Cluster {
     pub(super) fn start() -> Self {
-        Self(RedisCluster::start_with(PRIMARIES, 1))
+        let cluster = RedisCluster::start_with(PRIMARIES, 1);
+        let primaries = primaries(&cluster);
+        Self { cluster, primaries }
     }
 
     /// The slot of one of the keys that are fought over, who has it, and another primary.
     fn slot(&self) -> (usize, usize, usize) {
         let key = format!("clinch:lock:k{}", rand::rng().random_range(0..super::super::KEYS));
-        let slot = self.0.slot(&key);
-        let from = self.0.owner(slot);
+        let slot = self.cluster.slot(&key);
+        let from = self.cluster.owner(slot);
         // The owners of other slots, of which there are some far away.
-        let others = (0..3).map(|i| self.0.owner((slot + 1 + i * 16384 / 3) % 16384));
+        let others = (0..3).map(|i| self.cluster.owner((slot + 1 + i * 16384 / 3) % 16384));
         let to = others.into_iter().find(|owner| *owner != from);
         (slot, from, to.expect("three primaries have all slots between them"))
     }
 }
 
+fn primaries(cluster: &RedisCluster) -> Vec<bool> {
+    let is_primary =
+        |node: &RedisServer| node.info("replication").get("role").is_some_and(|role| role == "master");
+    cluster.nodes().iter().map(is_primary).collect()
+}
+
 impl Ground for Cluster {
     fn url(&self, _: usize) -> String {
-        self.0.url()
+        self.cluster.url()
     }
 
     fn faults(&self) -> &'static [&'static str] {
@@ -39,7 +52,7 @@ impl Ground for Cluster {
     }
 
     fn strike(&mut self, fault: &str) -> Cost {
-        let cluster = &self.0;
+        let cluster = &self.cluster;
         let (slot, from, to) = self.slot();
         match fault {
             "slot moved" => cluster.move_slot(slot, to),
@@ -66,11 +79,17 @@ impl Ground for Cluster {
             _ => panic!("`{fault}` is nothing that can be done here"),
         }
         cluster.wait_until_healthy();
-        if matches!(fault, "primary killed" | "primary stopped") { Cost::Exclusion } else { Cost::Nothing }
+        let before = std::mem::replace(&mut self.primaries, primaries(cluster));
+        if before == self.primaries { Cost::Nothing } else { Cost::Exclusion }
+    }
+
+    fn by_itself(&mut self) -> Cost {
+        let before = std::mem::replace(&mut self.primaries, primaries(&self.cluster));
+        if before == self.primaries { Cost::Nothing } else { Cost::Exclusion }
     }
 
     fn left(&self) -> Vec<String> {
-        let mut left: Vec<_> = self.0.nodes().iter().flat_map(leases).collect();
+        let mut left: Vec<_> = self.cluster.nodes().iter().flat_map(leases).collect();
         left.sort();
         // A replica has the same.
         left.dedup();

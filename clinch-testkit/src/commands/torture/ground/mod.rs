@@ -59,6 +59,12 @@ pub(super) trait Ground: Send {
     /// Does it, and ends it again. Answers what that may have cost, by what is documented of the deployment.
     fn strike(&mut self, fault: &str) -> Cost;
 
+    /// Whether it did something of that kind by itself since it was asked last, as Sentinels do whose primary is slow for a
+    /// while: what that may have cost.
+    fn by_itself(&mut self) -> Cost {
+        Cost::Nothing
+    }
+
     /// What is left in it that should not be; asked when everything has run out.
     fn left(&self) -> Vec<String>;
 }

@@ -8,22 +8,23 @@ use super::{Cost, Ground, leases, pause};
 const FAULTS: [&str; 6] =
     ["failover", "primary killed", "primary stopped", "split brain", "replica killed", "sentinel stopped"];
 
-pub(super) struct Sentinel(SentinelDeployment);
+pub(super) struct Sentinel {
+    deployment: SentinelDeployment,
+    /// Which was the primary when it was looked at last.
+    primary: usize,
+}
 
 impl Sentinel {
     pub(super) fn start() -> Self {
-        Self(SentinelDeployment::start())
-    }
-
-    /// Any but the primary.
-    fn replica(&self) -> usize {
-        (self.0.primary() + 1) % self.0.servers().len()
+        let deployment = SentinelDeployment::start();
+        let primary = deployment.primary();
+        Self { deployment, primary }
     }
 }
 
 impl Ground for Sentinel {
     fn url(&self, _: usize) -> String {
-        self.0.url()
+        self.deployment.url()
     }
 
     fn faults(&self) -> &'static [&'static str] {
@@ -31,7 +32,7 @@ impl Ground for Sentinel {
     }
 
     fn strike(&mut self, fault: &str) -> Cost {
-        let deployment = &self.0;
+        let deployment = &self.deployment;
         let primary = deployment.primary();
         match fault {
             "failover" => drop(deployment.fail_over()),
@@ -52,7 +53,7 @@ impl Ground for Sentinel {
                 deployment.show(primary);
             }
             "replica killed" => {
-                let replica = self.replica();
+                let replica = (primary + 1) % deployment.servers().len();
                 deployment.servers()[replica].kill();
                 pause(100, 1000);
                 deployment.servers()[replica].restart();
@@ -66,10 +67,17 @@ impl Ground for Sentinel {
             _ => panic!("`{fault}` is nothing that can be done here"),
         }
         deployment.wait_until_healthy();
-        if matches!(fault, "replica killed" | "sentinel stopped") { Cost::Nothing } else { Cost::Exclusion }
+        let harmless = matches!(fault, "replica killed" | "sentinel stopped");
+        self.primary = deployment.primary();
+        if harmless && self.primary == primary { Cost::Nothing } else { Cost::Exclusion }
+    }
+
+    fn by_itself(&mut self) -> Cost {
+        let before = std::mem::replace(&mut self.primary, self.deployment.primary());
+        if before == self.primary { Cost::Nothing } else { Cost::Exclusion }
     }
 
     fn left(&self) -> Vec<String> {
-        leases(&self.0.servers()[self.0.primary()])
+        leases(&self.deployment.servers()[self.deployment.primary()])
     }
 }
