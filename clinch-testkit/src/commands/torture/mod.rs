@@ -109,6 +109,8 @@ fn torture(args: &Args, deployment: Deployment, ground: &mut dyn Ground, arena: 
     let mut clients = Torturer::new(arena, &[]);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            // However this ends, the others end too.
+            let _over = Over(&over);
             let lost = |from, cost| {
                 losses.lock().unwrap_or_else(PoisonError::into_inner).push(Loss { from, until: now(), cost });
             };
@@ -127,7 +129,6 @@ fn torture(args: &Args, deployment: Deployment, ground: &mut dyn Ground, arena: 
                 quiet_since = now();
             }
             lost(quiet_since, ground.by_itself());
-            over.store(true, Ordering::Release);
         });
         scope.spawn(|| {
             while !over.load(Ordering::Acquire) {
@@ -175,6 +176,15 @@ fn torture(args: &Args, deployment: Deployment, ground: &mut dyn Ground, arena: 
         std::fs::write(folder.join(format!("torture-{name}.svg")), chart).unwrap();
     }
     holds
+}
+
+/// Says that it is over when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 fn report(
