@@ -29,7 +29,9 @@ function status(state) {
 function engine({ up, degraded, problem, name, latency_us }) {
   const state = up === null ? 'unknown' : !up ? 'down' : degraded ? 'degraded' : 'up';
   $('engine').dataset.state = state;
-  const words = { unknown: '', up: name ?? 'up', degraded: 'degraded', down: 'down' };
+  // What the address says already is not said twice.
+  const told = !name || $('engine-name').textContent.startsWith(name);
+  const words = { unknown: '', up: told ? 'up' : name, degraded: 'degraded', down: 'down' };
   text($('engine-detail'), words[state]);
   const trouble = state === 'down' ? `The engine does not answer: ${problem}` : degraded;
   $('banner').hidden = !trouble;
