@@ -70,6 +70,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 pub struct RedisServer {
     version: Version,
     port: u16,
+    /// Where other servers of its deployment find it.
+    peer_port: u16,
     tls: Option<TlsEnd>,
     unix_socket: bool,
     /// Whether it watches others instead of keeping data.
@@ -151,6 +153,19 @@ impl RedisServer {
     pub fn unix_url(&self) -> String {
         assert!(self.unix_socket, "this server has no Unix socket: build it with `.unix_socket(true)`");
         url::unix(&self.folder.path().join(builder::SOCKET_FILE), self.password.as_deref())
+    }
+
+    /// The port under which other servers of its deployment know it, and name it to clients: the one for TLS if they speak TLS with
+    /// each other ([`Builder::tls_between`]).
+    #[must_use]
+    pub fn peer_port(&self) -> u16 {
+        self.peer_port
+    }
+
+    /// `127.0.0.1:port` with that port.
+    #[must_use]
+    pub fn peer_addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.peer_port).into()
     }
 
     /// `rediss://localhost:port/`, with the password if there is one.

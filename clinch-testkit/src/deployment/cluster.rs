@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::until;
+use super::{scheme, until};
 use crate::server::{Builder, RedisServer, Reply};
 
 const SLOTS: usize = 16384;
@@ -53,7 +53,7 @@ impl RedisCluster {
                 cluster.ask(number, &["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect::<Vec<_>>());
             }
             if number > 0 {
-                cluster.ask(0, &["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string()]);
+                cluster.ask(0, &["CLUSTER", "MEET", "127.0.0.1", &node.peer_port().to_string()]);
             }
         }
         until("all servers of the Cluster to know each other", || cluster.agree(false).then_some(()));
@@ -73,11 +73,12 @@ impl RedisCluster {
         share(primary)..=share(primary + 1) - 1
     }
 
-    /// `redis+cluster://…`, with all primaries.
+    /// `redis+cluster://…`, with all primaries; `rediss+cluster://…` if they speak TLS with each other.
     #[must_use]
     pub fn url(&self) -> String {
-        let hosts: Vec<_> = self.nodes[..self.primaries].iter().map(|node| node.addr().to_string()).collect();
-        format!("redis+cluster://{}", hosts.join(","))
+        let primaries = self.nodes[..self.primaries].iter();
+        let hosts: Vec<_> = primaries.map(|node| node.peer_addr().to_string()).collect();
+        format!("{}+cluster://{}", scheme(&self.nodes[0]), hosts.join(","))
     }
 
     /// The servers.
@@ -213,7 +214,7 @@ impl RedisCluster {
 
     /// Moves the keys of a slot that is being moved.
     pub fn move_keys(&self, slot: usize, from: usize, to: usize) {
-        let port = self.nodes[to].port().to_string();
+        let port = self.nodes[to].peer_port().to_string();
         loop {
             let keys = self.ask(from, &["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "100"]);
             let Reply::Array(keys) = keys else { panic!("keys are a list") };

@@ -24,11 +24,18 @@ use std::time::{Duration, Instant};
 pub use cluster::RedisCluster;
 pub use sentinel::SentinelDeployment;
 
+use crate::server::RedisServer;
+
 /// How long a deployment may take for anything: to come up, to fail over, to heal.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// What the addresses of clients begin with.
+fn scheme(server: &RedisServer) -> &'static str {
+    if server.peer_port() == server.port() { "redis" } else { "rediss" }
+}
 
 /// Looks until there is something to see.
 fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {

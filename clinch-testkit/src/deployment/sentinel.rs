@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{until, until_or};
-use crate::server::{RedisServer, Reply};
+use super::{scheme, until, until_or};
+use crate::server::{Builder, RedisServer, Reply};
 
 /// The name under which the Sentinels know the primary.
 pub(super) const MASTER: &str = "mymaster";
@@ -35,9 +35,23 @@ impl SentinelDeployment {
     /// If it does not come up in time.
     #[must_use]
     pub fn start_with(password: Option<&str>, sentinel_password: Option<&str>) -> Self {
+        Self::start_from(&RedisServer::builder(), password, sentinel_password)
+    }
+
+    /// The same, in which everybody speaks TLS with everybody, and without passwords.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up in time.
+    #[must_use]
+    pub fn start_over_tls() -> Self {
+        Self::start_from(&RedisServer::builder().tls_between(true), None, None)
+    }
+
+    fn start_from(like: &Builder, password: Option<&str>, sentinel_password: Option<&str>) -> Self {
         let data = || {
             let rules = format!("on >{SECRET} ~* &* +@all");
-            let builder = RedisServer::builder().acl_user(WATCHER, &rules).acl_user(COPIER, &rules);
+            let builder = like.clone().acl_user(WATCHER, &rules).acl_user(COPIER, &rules);
             // Replicas that lost their primary are in step again at once.
             let builder = builder.arg("masteruser", COPIER).arg("masterauth", SECRET);
             let builder = builder.arg("repl-ping-replica-period", "1").arg("repl-timeout", "5");
@@ -47,13 +61,13 @@ impl SentinelDeployment {
             }
         };
         let primary = data().start();
-        let of_primary = format!("127.0.0.1 {}", primary.port());
+        let of_primary = format!("127.0.0.1 {}", primary.peer_port());
         let replicas = [(); 2].map(|()| data().arg("replicaof", &of_primary).start());
         let servers: Vec<_> = std::iter::once(primary).chain(replicas).collect();
         for replica in &servers[1..] {
             replica.wait_for_primary();
         }
-        let sentinels = (0..3).map(|_| sentinel(servers[0].port(), sentinel_password)).collect();
+        let sentinels = (0..3).map(|_| sentinel(like, servers[0].peer_port(), sentinel_password)).collect();
         let deployment = Self {
             servers,
             sentinels,
@@ -64,10 +78,11 @@ impl SentinelDeployment {
         deployment
     }
 
-    /// `redis+sentinel://…/mymaster`, with all three Sentinels and the passwords that there are.
+    /// `redis+sentinel://…/mymaster`, with all three Sentinels and the passwords that there are; `rediss+sentinel://…` if all
+    /// speak TLS.
     #[must_use]
     pub fn url(&self) -> String {
-        let hosts: Vec<_> = self.sentinels.iter().map(|one| one.addr().to_string()).collect();
+        let hosts: Vec<_> = self.sentinels.iter().map(|one| one.peer_addr().to_string()).collect();
         self.url_by(&hosts)
     }
 
@@ -77,7 +92,8 @@ impl SentinelDeployment {
         let credentials = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
         let query = self.sentinel_password.as_ref().map(|password| format!("?sentinel_password={password}"));
         let hosts = sentinels.join(",");
-        format!("redis+sentinel://{credentials}{hosts}/{MASTER}{}", query.unwrap_or_default())
+        let scheme = scheme(&self.servers[0]);
+        format!("{scheme}+sentinel://{credentials}{hosts}/{MASTER}{}", query.unwrap_or_default())
     }
 
     /// The servers that keep data, in the order in which they were started: the first began as the primary.
@@ -104,7 +120,7 @@ impl SentinelDeployment {
             let named = self.sentinels.iter().filter(|one| one.is_running()).filter_map(named_by);
             named.for_each(|port| *votes.entry(port).or_insert(0) += 1);
             let (port, _) = votes.into_iter().find(|(_, votes)| *votes >= 2)?;
-            self.servers.iter().position(|server| server.port() == port)
+            self.servers.iter().position(|server| server.peer_port() == port)
         })
     }
 
@@ -123,14 +139,14 @@ impl SentinelDeployment {
             let in_step = running.iter().all(|replica| {
                 let info = replication(replica);
                 let is = |name: &str, value: &str| info.get(name).is_some_and(|found| found == value);
-                is("master_link_status", "up") && is("master_port", &primary.port().to_string())
+                is("master_link_status", "up") && is("master_port", &primary.peer_port().to_string())
             });
             let watching: Vec<_> = self.sentinels.iter().filter(|one| one.is_running()).collect();
             let agreed = watching.iter().all(|one| {
                 let seen = master(one);
                 let is = |name: &str, value: String| seen.get(name) == Some(&value);
                 is("flags", "master".to_owned())
-                    && is("port", primary.port().to_string())
+                    && is("port", primary.peer_port().to_string())
                     && is("num-other-sentinels", (self.sentinels.len() - 1).to_string())
                     && replicas_ready(one, &running)
             });
@@ -207,9 +223,10 @@ impl SentinelDeployment {
     }
 }
 
-fn sentinel(primary: u16, password: Option<&str>) -> RedisServer {
+fn sentinel(like: &Builder, primary: u16, password: Option<&str>) -> RedisServer {
     let watches = |what: &str, value: &str| format!("{what} {MASTER} {value}");
-    let mut builder = RedisServer::builder()
+    let mut builder = like
+        .clone()
         .sentinel()
         .arg("sentinel", &watches("monitor", &format!("127.0.0.1 {primary} 2")))
         // Longer than a busy machine stalls.
@@ -256,7 +273,7 @@ fn replicas_ready(sentinel: &RedisServer, running: &[&RedisServer]) -> bool {
     };
     let known: Vec<_> = known.iter().map(pairs).collect();
     running.iter().all(|replica| {
-        let port = replica.port().to_string();
+        let port = replica.peer_port().to_string();
         known.iter().any(|known| {
             let is = |name: &str, value: &str| known.get(name).is_some_and(|found| found == value);
             is("port", &port) && is("flags", "slave") && is("master-link-status", "ok")

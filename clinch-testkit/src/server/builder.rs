@@ -27,6 +27,7 @@ pub struct Builder {
     acl_users: Vec<(String, String)>,
     unix_socket: bool,
     tls: bool,
+    tls_between: bool,
     appendonly: bool,
     movable_clock: bool,
     sentinel: bool,
@@ -61,6 +62,13 @@ impl Builder {
         self
     }
 
+    /// Whether servers of a deployment speak TLS with each other as well: replicas with their primary, Sentinels with those that they
+    /// watch, the servers of a Cluster. All are then known by their ports for TLS. Includes [`Builder::tls`].
+    pub fn tls_between(mut self, tls: bool) -> Self {
+        (self.tls, self.tls_between) = (self.tls || tls, tls);
+        self
+    }
+
     /// Whether to keep an append-only file, which [`RedisServer::restart`] loads. Without it nothing is
     /// persisted.
     pub fn appendonly(mut self, appendonly: bool) -> Self {
@@ -79,7 +87,7 @@ impl Builder {
     /// For a link through a proxy, use `.arg("replicaof", "127.0.0.1 <port of the proxy>")` and
     /// [`RedisServer::wait_for_primary`].
     pub fn replica_of(mut self, primary: &RedisServer) -> Self {
-        self.primary = Some((primary.port(), primary.password.clone()));
+        self.primary = Some((primary.peer_port(), primary.password.clone()));
         self
     }
 
@@ -135,6 +143,7 @@ impl Builder {
                 version,
                 port,
                 tls: tls_port.zip(ca_pem).map(|(port, ca_pem)| TlsEnd { port, ca_pem }),
+                peer_port: tls_port.filter(|_| self.tls_between).unwrap_or(port),
                 unix_socket: self.unix_socket,
                 sentinel: self.sentinel,
                 password: self.password,
@@ -182,6 +191,10 @@ impl Builder {
             lines.add("tls-key-file", quoted_path(&folder.join(KEY_FILE)));
             lines.add("tls-ca-cert-file", quoted_path(&folder.join(CA_FILE)));
             lines.add("tls-auth-clients", "no");
+            if self.tls_between {
+                lines.add("tls-replication", "yes");
+                lines.add("tls-cluster", "yes");
+            }
         }
         if let Some((port, password)) = &self.primary {
             lines.add("replicaof", format_args!("127.0.0.1 {port}"));

@@ -18,3 +18,4 @@ mod conformance_sentinel;
 mod replicas;
 mod requests;
 mod sentinel;
+mod tls;

@@ -1,9 +1,12 @@
 //! A server that is ill: restarted, out of memory, read-only, busy, or a client that is.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use clinch::fencing::FencedRegister;
+use clinch::lease::Token;
 use clinch::store::{Effect, ErrorKind};
 use clinch::{Error, LockManager, LockOptions, Loss};
 use clinch_testkit::proxy::{Action, Rule};
@@ -47,6 +50,64 @@ async fn a_restart_with_persistence_keeps_the_lock() {
     server.restart();
     assert_eq!(server.get("clinch:lock:k").as_deref(), Some(guard.token().as_str()));
     assert!(guard.release().await.unwrap());
+}
+
+/// The append-only file that is written to. Since 7.0 it is one of several, in a folder of their own.
+fn append_only_file(server: &RedisServer) -> PathBuf {
+    let one = server.folder().join("appendonly.aof");
+    if one.exists() {
+        return one;
+    }
+    let files = std::fs::read_dir(server.folder().join("appendonlydir")).unwrap();
+    let mut files = files.map(|file| file.unwrap().path());
+    files.find(|path| path.to_string_lossy().ends_with(".incr.aof")).expect("an append-only file")
+}
+
+fn contains(bytes: &[u8], token: &Token) -> bool {
+    bytes.windows(token.as_str().len()).any(|part| part == token.as_str().as_bytes())
+}
+
+/// Fault: 23
+/// Power is lost where the append-only file is written to the disk once a second: what was granted last is gone, its counter
+/// of fences too, what was given back last is held again until its TTL ends, and what was on the disk is as it was. The
+/// holder learns it at its next renewal, and the fence of the next one is higher all the same.
+#[tokio::test]
+async fn power_lost_with_fsync_every_second_forgets_what_came_last() {
+    let server = RedisServer::builder().appendonly(true).arg("appendfsync", "everysec").start();
+    let manager = LockManager::connect(&server.url()).await.unwrap();
+    let kept = take(&manager, "kept").await;
+    let given_back = take(&manager, "given-back").await;
+    let old = given_back.token().clone();
+    let file = append_only_file(&server);
+    let written = |token: &Token| std::fs::read(&file).is_ok_and(|bytes| contains(&bytes, token));
+    eventually("it is written", || written(&old)).await;
+    let on_the_disk = std::fs::metadata(&file).unwrap().len();
+
+    assert!(given_back.release().await.unwrap());
+    let options = LockOptions::new(TTL).fenced().renew_every(Duration::from_millis(50));
+    let forgotten = manager.try_lock("forgotten", options).await.unwrap().unwrap();
+    eventually("it is written", || written(forgotten.token())).await;
+    server.kill();
+    // A process that dies loses nothing of its file: the system still has it. Without power, what was not brought to the disk
+    // is not there, and the last of it may be there by half.
+    std::fs::File::options().write(true).open(&file).unwrap().set_len(on_the_disk + 10).unwrap();
+    server.restart();
+
+    assert_eq!(server.get("clinch:lock:kept").as_deref(), Some(kept.token().as_str()));
+    assert_eq!(server.get("clinch:lock:given-back").as_deref(), Some(old.as_str()), "it is held by nobody");
+    assert!(server.pttl("clinch:lock:given-back") > 0, "and ends by itself");
+    assert!(server.keys("*forgotten*").is_empty(), "this is what cannot hold: lock and counter are gone");
+    assert_eq!(timeout(LONG, forgotten.lost()).await.unwrap(), Loss::TakenOver);
+
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let next = other.lock("forgotten", LockOptions::new(TTL).fenced()).await.unwrap();
+    let register = FencedRegister::default();
+    register.write(next.fence().unwrap(), "next").unwrap();
+    assert!(register.write(forgotten.fence().unwrap(), "stale").is_err(), "the resource is not fooled");
+    assert!(!forgotten.release().await.unwrap() && next.release().await.unwrap());
+    assert!(kept.release().await.unwrap());
+    let seen = other.inspect("given-back").await.unwrap().remove(0);
+    assert!(other.force_release(&seen).await.unwrap(), "whoever cannot wait for the TTL takes it away");
 }
 
 /// Fault: 26

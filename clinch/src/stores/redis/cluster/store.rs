@@ -207,6 +207,23 @@ impl RedisClusterStore {
         Ok(Release { held, conclusive, woken: self.sharded.then_some(woken) })
     }
 
+    /// Tells of a force-release at the server where all listen for them. The script has told its own server, which tells the
+    /// others over the Cluster's bus; but the bus drops what it is told while a link of it is made anew. Hearing it twice does nothing.
+    async fn tell_of_revocation(&self, on: &ClaimKey, token: &Token) {
+        let channel = self.names.revocations();
+        let key = self.names.key(on);
+        let Some(node) = self.cluster.owner(slot(&channel)) else { return };
+        if self.cluster.owner(slot(&key)).is_some_and(|owner| owner.at == node.at) {
+            return;
+        }
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(&channel).arg(format!("{key}\n{}", token.as_str()));
+        let by = Instant::now() + self.cluster.options.call_timeout;
+        if let Err(error) = node.link.upkeep::<Value>(&publish, by).await {
+            tracing::debug!(key = %on, %error, "a force-release was told over the Cluster's bus only");
+        }
+    }
+
     async fn holders_of(&self, on: Vec<ClaimKey>, strict: bool) -> Result<Vec<Holder>, StoreError> {
         let call =
             |on: &ClaimKey| (self.slot(on), claims::inspect(&self.names, std::slice::from_ref(on), strict));
@@ -373,7 +390,11 @@ impl Store for RedisClusterStore {
         Box::pin(async move {
             let call = claims::revoke(&self.names, on, token);
             let answer = self.run(Purpose::Upkeep, self.slot(on), call, &mut Trip::default()).await?;
-            redis::from_redis_value(answer).map_err(nonsense)
+            let revoked = redis::from_redis_value(answer).map_err(nonsense)?;
+            if revoked {
+                self.tell_of_revocation(on, token).await;
+            }
+            Ok(revoked)
         })
     }
 
