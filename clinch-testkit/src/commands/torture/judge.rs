@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::LIMIT;
-use super::record::{Life, Role, Tenure};
+use super::record::{Life, Refuted, Role, Tenure};
 use super::register::Write;
 use crate::commands::kid::nanos;
 
@@ -33,6 +33,8 @@ pub(super) struct Loss {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cost {
     Nothing,
+    /// An answer: a release of which that is lost finds nothing to give back the second time, and says so.
+    Answer,
     /// A lease, which nobody else has because of that.
     Lease,
     /// A lease, which somebody else may have then.
@@ -42,7 +44,7 @@ pub(super) enum Cost {
 impl Cost {
     const fn explains(self, rule: &str) -> bool {
         match self {
-            Self::Nothing => false,
+            Self::Nothing | Self::Answer => false,
             Self::Lease => matches!(rule.as_bytes(), b"lost"),
             Self::Exclusion => true,
         }
@@ -85,10 +87,16 @@ pub(super) fn judge(processes: &[Process], writes: &[Write], losses: &[Loss]) ->
             *verdict.outcomes.entry(operation.outcome.clone()).or_default() += 1;
         }
         verdict.violations.extend(hung(process));
-        for (from, until) in process.life.refuted.iter().copied() {
+        for Refuted { granted, asked, answered } in process.life.refuted.iter().copied() {
             let what = "a release said that the lease was gone, within its validity".to_owned();
-            let found = Violation { at: until, rule: "lost", what };
-            verdict.sort_out(found, losses, (from, until));
+            let found = Violation { at: answered, rule: "lost", what };
+            let unheard =
+                |loss: &Loss| loss.cost == Cost::Answer && loss.from <= answered && asked <= loss.until;
+            if losses.iter().any(unheard) {
+                verdict.excused.push(found);
+            } else {
+                verdict.sort_out(found, losses, (granted, answered));
+            }
         }
         for tenure in &process.life.tenures {
             by_key.entry(&tenure.key).or_default().push(tenure);
@@ -278,6 +286,22 @@ mod tests {
         assert!(rules(&judge(&[looks(10), other], &[], &loss)).is_empty());
         let [_, other] = both();
         assert_eq!(rules(&judge(&[looks(26), other], &[], &loss)), ["overlap"]);
+    }
+
+    #[test]
+    fn a_lost_answer_excuses_only_the_release_that_it_answered() {
+        let refuted = || process(0, |writer| writer.refuted(0, 40, 10, 30));
+        let loss = |from, until, cost| [Loss { from, until, cost }];
+        assert_eq!(rules(&judge(&[refuted()], &[], &[])), ["lost"]);
+        for (loss, is_found) in [
+            (loss(35, 36, Cost::Answer), false),
+            (loss(20, 29, Cost::Answer), true),
+            (loss(41, 49, Cost::Answer), true),
+            (loss(20, 29, Cost::Lease), false),
+            (loss(1, 9, Cost::Lease), true),
+        ] {
+            assert_eq!(!rules(&judge(&[refuted()], &[], &loss)).is_empty(), is_found, "{loss:?}");
+        }
     }
 
     #[test]

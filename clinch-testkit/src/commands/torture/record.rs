@@ -77,9 +77,9 @@ impl Writer {
         self.line(&format!("ended {op} {at} {}", u8::from(valid)));
     }
 
-    /// The engine did not have what the client believed to hold, and had been granted then.
-    pub(super) fn refuted(&self, op: u64, at: u64, granted: u64) {
-        self.line(&format!("refuted {op} {at} {granted}"));
+    /// The engine did not have what the client believed to hold, had been granted then, and wanted to give back since then.
+    pub(super) fn refuted(&self, op: u64, at: u64, granted: u64, asked: u64) {
+        self.line(&format!("refuted {op} {at} {granted} {asked}"));
     }
 }
 
@@ -116,13 +116,22 @@ impl Tenure {
     }
 }
 
+/// A release that found nothing to give back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refuted {
+    /// When the engine had said last that the lease is good, or before that.
+    pub(super) granted: u64,
+    pub(super) asked: u64,
+    pub(super) answered: u64,
+}
+
 /// What one life of a process tells.
 #[derive(Debug, Default)]
 pub(super) struct Life {
     pub(super) operations: BTreeMap<u64, Operation>,
     pub(super) tenures: Vec<Tenure>,
-    /// Leases that the engine did not have although they were believed in: since when, and when that was seen.
-    pub(super) refuted: Vec<(u64, u64)>,
+    /// Leases that the engine did not have although they were believed in.
+    pub(super) refuted: Vec<Refuted>,
 }
 
 impl Life {
@@ -178,7 +187,10 @@ impl Life {
                 tenure.ended = true;
                 self.tenures.push(tenure);
             }
-            "refuted" => self.refuted.push((number(word()), at)),
+            "refuted" => {
+                let (granted, asked) = (number(word()), number(word()));
+                self.refuted.push(Refuted { granted, asked, answered: at });
+            }
             _ => panic!("`{line}` says nothing"),
         }
     }

@@ -80,7 +80,7 @@ impl Ground for Quorum {
             }
             wire => strike_wire(wire, proxy, &self.runtime),
         }
-        Cost::Nothing
+        if fault == "scripts forgotten" { Cost::Nothing } else { Cost::Answer }
     }
 
     fn left(&self) -> Vec<String> {

@@ -60,7 +60,7 @@ impl Ground for Single {
             }
             wire => strike_wire(wire, one_of(&self.proxies), &self.runtime),
         }
-        Cost::Nothing
+        if fault == "scripts forgotten" { Cost::Nothing } else { Cost::Answer }
     }
 
     fn left(&self) -> Vec<String> {
