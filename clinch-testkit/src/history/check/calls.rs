@@ -136,8 +136,12 @@ impl Checker<'_> {
                 }
                 // What was granted, or renewed, only after it was given back came late over the network: nobody could
                 // have waited for that.
-                let mut there =
-                    self.index.tenures_of(hold).filter(|tenure| tenure.span.meets(span)).peekable();
+                // Nor could it be known that a clock that went back made it longer.
+                let known = |tenure: &&Tenure| {
+                    let to = tenure.span.to.saturating_sub(tenure.stretched);
+                    Span { from: tenure.span.from.min(to), to }.meets(span)
+                };
+                let mut there = self.index.tenures_of(hold).filter(known).peekable();
                 let came_late =
                     there.peek().is_none() || !there.all(|tenure| tenure.last_set <= hold.span.to);
                 // On its way to the next in line, which was there before this one, as soon as it is renewed.

@@ -228,14 +228,28 @@ impl QuorumStore {
     pub(super) async fn renew_by_majority(&self, leases: &[&Attempt]) -> Vec<Result<Renewal, StoreError>> {
         let renewed = |(number, node): (usize, &Arc<dyn Store>)| {
             let part = |lease: &&Attempt| lease.parts(self.nodes.len())[number].clone();
-            let parts: Vec<_> = leases.iter().map(part).collect();
+            // A vote that is being taken back does not count, though it may still be there: the release may arrive any time.
+            let (mut ours, mut parts) = (Vec::new(), Vec::new());
+            for part in leases.iter().map(part) {
+                ours.push(!self.marks.is_taken_back(&part));
+                if ours.last() == Some(&true) {
+                    parts.push(part);
+                }
+            }
             let node = node.clone();
             async move {
                 let answers = match parts.as_slice() {
+                    [] => Vec::new(),
                     [part] => vec![node.renew(part).await],
                     parts => node.renew_each(parts).await,
                 };
-                (number, answers)
+                let mut answers = answers.into_iter();
+                let unheard = || Err(StoreError::unknown(ErrorKind::Unavailable, "it was not told of"));
+                let answer = |ours| match ours {
+                    true => answers.next().unwrap_or_else(unheard),
+                    false => Ok(Renewal::Lost),
+                };
+                (number, ours.into_iter().map(answer).collect::<Vec<_>>())
             }
         };
         let mut calls: FuturesUnordered<_> = self.nodes.iter().enumerate().map(renewed).collect();
