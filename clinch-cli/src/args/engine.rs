@@ -15,9 +15,9 @@ pub(super) struct RawEngine {
     /// The engine [env: CLINCH_STORE] [default: a file of this user on this machine]
     ///
     /// redis://host:6379, rediss://user:password@host/0 (TLS), redis+unix:///path, redis+sentinel://host:26379,…/name,
-    /// redis+cluster://host:6379,…, sqlite:///path. Without one: clinch.db in $XDG_STATE_HOME/clinch or
-    /// ~/.local/state/clinch. Other users of this machine can see the arguments in the process list: give a password by
-    /// CLINCH_STORE or in a file.
+    /// redis+cluster://host:6379,…, redis+quorum://host:6379,host:6379,host:6379 (each with rediss+… for TLS),
+    /// sqlite:///path. Without one: clinch.db in $XDG_STATE_HOME/clinch or ~/.local/state/clinch. Other users of this
+    /// machine can see the arguments in the process list: give a password by CLINCH_STORE or in a file.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 

@@ -10,8 +10,9 @@ const STORE: &str = "The engine [env: CLINCH_STORE] [default: memory:, one of th
 
 const STORE_LONG: &str = "The engine [env: CLINCH_STORE] [default: memory:, one of this server's own]
 
-redis://host:6379, rediss://user:password@host/0 (TLS), redis+unix:///path, sqlite:///path. Other users of this machine can \
-see the arguments in the process list: give a password by CLINCH_STORE or in a file.";
+redis://host:6379, rediss://user:password@host/0 (TLS), redis+unix:///path, redis+sentinel://host:26379,…/name, \
+redis+cluster://host:6379,…, redis+quorum://host:6379,host:6379,host:6379 (each with rediss+… for TLS), sqlite:///path. \
+Other users of this machine can see the arguments in the process list: give a password by CLINCH_STORE or in a file.";
 
 const HELP: &str = "\
 Examples:

@@ -81,6 +81,10 @@ pub(crate) fn plain(args: &[&str]) -> Clinch {
     with_env(&[], args)
 }
 
+/// Time limits for a busy machine: files wait for its disk.
+pub(crate) const PATIENT: [(&str, Option<&str>); 2] =
+    [("CLINCH_CALL_TIMEOUT", Some("20s")), ("CLINCH_CONNECT_TIMEOUT", Some("20s"))];
+
 /// `clinch` with these arguments and variables.
 pub(crate) fn with_env(env: &[(&str, Option<&str>)], args: &[&str]) -> Clinch {
     // Whoever runs the tests in the background of a script has INT and QUIT ignored, and we would inherit that.

@@ -132,6 +132,8 @@ fn seeds(args: &Args) -> (u64, u64) {
 fn storm(args: &Args) -> bool {
     let (first, seeds) = seeds(args);
     let shown = std::io::stderr().is_terminal();
+    // Before anything can go wrong: fresh ones could not be repeated otherwise.
+    println!("seeds from {first} on, in the world: {:?}", args.world);
     let started = Instant::now();
     let limit = args.seconds.map(Duration::from_secs);
     let only = args.only.as_ref().map(|only| Arc::new(only.iter().copied().collect::<BTreeSet<_>>()));
@@ -170,7 +172,6 @@ fn storm(args: &Args) -> bool {
     if shown {
         eprintln!();
     }
-    println!("seeds from {first} on, in the world: {:?}", args.world);
     seen.report(started.elapsed());
     if args.twice {
         println!("{} histories were different the second time", seen.different);
