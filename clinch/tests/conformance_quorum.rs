@@ -73,10 +73,10 @@ impl Harness for OnThree {
     fn pace(&self) -> Pace {
         let mut pace = Pace::default();
         pace.longest_ttl = Duration::from_secs(60);
-        // Of three servers two decide; on a busy machine the third may be half a second behind when it is looked at.
-        pace.lag = Duration::from_millis(500);
+        // Three servers and their clients on one busy machine: what was asked may arrive so much later.
+        pace.lag = Duration::from_millis(100);
         pace.ttl = 8 * pace.lag;
-        pace.at_once = 32;
+        pace.at_once = 2;
         pace
     }
 }

@@ -198,8 +198,10 @@ fn a_full_disk_is_69_and_costs_nothing() {
         done.stderr
     );
     assert_eq!(lines[lines.len() - 2..], ["last", "0"], "{}{}", done.stdout, done.stderr);
-    // It is there, and has a reason.
-    assert!(doctor.contains("\nerror: disk: only ") && doctor.ends_with("\n1\n"), "{doctor}");
+    // It is there, and has a reason; if its log was removed at the last end, there is no room for a new one.
+    let few = doctor.contains("\nerror: disk: only ") && doctor.ends_with("\n1\n");
+    let none = doctor.contains("look at the disk and its file system") && doctor.ends_with("\n69\n");
+    assert!(few || none, "{doctor}");
 }
 
 #[test]

@@ -147,10 +147,9 @@ pub(super) async fn renewals_are_answered_in_their_order(harness: &dyn Harness) 
     let answered = Instant::now();
     one_each(&answers, LEASES)?;
     for (i, (lease, answer)) in leases.iter().zip(answers).enumerate() {
-        let holders = case.store.inspect(on(lease)).await?;
         if i % 4 == 0 {
             lost(answer?)?;
-            free(&holders)?;
+            free(&case.store.inspect(on(lease)).await?)?;
             continue;
         }
         let sent_at = extended(answer?)?;
@@ -158,7 +157,7 @@ pub(super) async fn renewals_are_answered_in_their_order(harness: &dyn Harness) 
             (asked..=answered).contains(&sent_at),
             "the new validity counts from outside of the renewal itself"
         );
-        case.has_left(&held_by(holders, lease.token())?, lease.ttl(), asked)?;
+        case.has_all_left(&*case.store, lease, asked).await?;
         case.store.release(lease).await?;
     }
     Ok(())
@@ -184,7 +183,7 @@ pub(super) async fn a_lost_lease_leaves_the_others_alone(harness: &dyn Harness) 
     };
     lost(first?)?;
     extended(second?)?;
-    case.has_left(&held_by(case.other.inspect(on(&leases[1])).await?, leases[1].token())?, LONG, asked)?;
+    case.has_all_left(&*case.other, &leases[1], asked).await?;
     case.outlive(ttl * 3).await;
     free(&case.other.inspect(on(&taken)).await?)?;
     case.store.release(&leases[1]).await?;

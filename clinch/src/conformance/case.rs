@@ -112,6 +112,25 @@ impl<'h> Case<'h> {
         Err(Failure::new(format!("{} has {left:?} left, not {least:?} to {most:?}", holder.on())))
     }
 
+    /// Whether a lease that was just renewed is seen to have all of its time again. Where servers vote, one of those that are
+    /// asked may not have heard of the renewal yet, and what is shown is the least of them: then it is looked at again.
+    pub(super) async fn has_all_left(
+        &self,
+        by: &dyn Store,
+        lease: &Attempt,
+        asked: Instant,
+    ) -> Result<(), Failure> {
+        let until = Instant::now() + self.pace.patience;
+        loop {
+            let holder = held_by(by.inspect(on(lease)).await?, lease.token())?;
+            let seen = self.has_left(&holder, lease.ttl(), asked);
+            if seen.is_ok() || !by.capabilities().split_votes || Instant::now() >= until {
+                return seen;
+            }
+            self.advance(self.pace.lag).await;
+        }
+    }
+
     pub(super) async fn advance(&self, time: Duration) {
         self.harness.advance(time).await;
     }

@@ -77,8 +77,11 @@ impl QuorumStore {
     }
 
     pub(super) async fn holders(&self, on: &ClaimKey) -> Result<Vec<Holder>, StoreError> {
-        // A vote that was not given back yet makes a second candidate, until the next node tells.
-        let named = self.named(on, |ballot| candidates(ballot, self.nodes.len()).len() < 2).await?;
+        // A vote that was not given back yet may be one of a majority, until the next node tells.
+        let decided = |ballot: &Ballot<Vec<Holder>>| {
+            candidates(ballot, self.nodes.len()).iter().all(|by| by.len() >= ballot.majority())
+        };
+        let named = self.named(on, decided).await?;
         Ok(named.into_iter().map(|named| named.holder).collect())
     }
 
