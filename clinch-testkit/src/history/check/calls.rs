@@ -91,6 +91,15 @@ impl Checker<'_> {
         found
     }
 
+    /// When each operation sent its last acquire, and for which token.
+    fn last_sent(&self) -> BTreeMap<u64, (Duration, &Tag)> {
+        let sent = self.events().filter_map(|(at, event)| match event {
+            Event::Sent { op: Some(op), call: Call::Acquire, token, .. } => Some((*op, (at, token))),
+            _ => None,
+        });
+        sent.collect()
+    }
+
     // (g)
     pub(super) fn own_denials(&self) -> Vec<Violation> {
         let asked: BTreeSet<(u64, &Tag)> = self
@@ -100,6 +109,7 @@ impl Checker<'_> {
                 _ => None,
             })
             .collect();
+        let last_sent = self.last_sent();
         let mut found = Vec::new();
         for (op, operation, span, holder) in self.denied() {
             let Some((holder, wanted)) = holder.zip(operation.wanted()) else { continue };
@@ -136,10 +146,11 @@ impl Checker<'_> {
                 }
                 // What was granted, or renewed, only after it was given back came late over the network: nobody could
                 // have waited for that.
-                // Nor could it be known that a clock that went back made it longer.
+                // Nor could it be known, when it was asked for, that a clock that went back made it longer.
+                let asked = last_sent.get(&op).map_or(span.from, |(at, _)| *at);
                 let known = |tenure: &&Tenure| {
-                    let to = tenure.span.to.saturating_sub(tenure.stretched);
-                    Span { from: tenure.span.from.min(to), to }.meets(span)
+                    let stretched = tenure.span.to.saturating_sub(tenure.stretched) < asked;
+                    tenure.span.meets(span) && (tenure.stretched.is_zero() || !stretched)
                 };
                 let mut there = self.index.tenures_of(hold).filter(known).peekable();
                 let came_late =
@@ -167,12 +178,7 @@ impl Checker<'_> {
 
     // (i)
     pub(super) fn denials(&self) -> Vec<Violation> {
-        let mut last_sent: BTreeMap<u64, (Duration, &Tag)> = BTreeMap::new();
-        for (at, event) in self.events() {
-            if let Event::Sent { op: Some(op), call: Call::Acquire, token, .. } = event {
-                last_sent.insert(*op, (at, token));
-            }
-        }
+        let last_sent = self.last_sent();
         let revoked: BTreeSet<&Tag> = self
             .index
             .steps

@@ -238,6 +238,16 @@ fn valid_until(attempt: &Attempt, sent_at: Option<Instant>) -> Instant {
     sent_at.unwrap_or_else(Instant::now) + sure
 }
 
+/// Comes back when the lease of this token was ended by force.
+async fn revoked(revocations: &mut Revocations, token: &Token) {
+    while let Some(notice) = revocations.next().await {
+        if matches!(&notice, Notice::Revoked(revoked) if revoked.token == *token) {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
 fn denied(denial: &Denial) -> Outcome {
     Outcome::Denied { holder: denial.holder.as_ref().map(|holder| holder.token().into()) }
 }
@@ -335,30 +345,24 @@ impl Guard {
 
     /// Sleeps, unless the lease is revoked meanwhile.
     async fn sleep_until(&mut self, at: Instant) {
-        let revoked = async {
-            while let Some(notice) = self.revocations.next().await {
-                if matches!(&notice, Notice::Revoked(revoked) if revoked.token == *self.attempt.token()) {
-                    return;
-                }
-            }
-            std::future::pending::<()>().await;
-        };
-        let lost = tokio::select! {
+        tokio::select! {
             biased;
-            () = revoked => true,
-            () = sleep_until(at) => false,
-        };
-        if lost {
-            self.end(Stop::Lost);
-            // Only one of its claims was revoked.
-            self.bare.settle(self.attempt.clone());
+            () = revoked(&mut self.revocations, self.attempt.token()) => self.lose(),
+            () = sleep_until(at) => {}
         }
+    }
+
+    /// It is lost, and of what it has, only one claim may have been revoked.
+    fn lose(&mut self) {
+        self.end(Stop::Lost);
+        self.bare.settle(self.attempt.clone());
     }
 
     async fn renew(&mut self) {
         let renewal = tokio::select! {
             biased;
             renewal = self.bare.store.renew(&self.attempt) => renewal,
+            () = revoked(&mut self.revocations, self.attempt.token()) => return self.lose(),
             () = sleep_until(self.valid_until) => return,
         };
         match renewal {
@@ -366,10 +370,7 @@ impl Guard {
             Ok(Renewal::Extended { sent_at }) if Instant::now() < self.valid_until => {
                 self.valid_until = self.valid_until.max(valid_until(&self.attempt, Some(sent_at)));
             }
-            Ok(Renewal::Lost) => {
-                self.end(Stop::Lost);
-                self.bare.settle(self.attempt.clone());
-            }
+            Ok(Renewal::Lost) => self.lose(),
             _ => {}
         }
     }
