@@ -108,7 +108,9 @@ pub(super) async fn a_late_release_never_hits_a_successor(harness: &dyn Harness)
                 return Err(Failure::new("a key that was released was never granted again"));
             }
         }
-        ensure!(releases == 1, "{releases} releases of one lease say that it was held");
+        // Where servers vote, several releases at once may have shared the votes, so that none had most of them.
+        let shared = releases == 0 && case.store.capabilities().split_votes;
+        ensure!(releases == 1 || shared, "{releases} releases of one lease say that it was held");
         held_by(case.other.inspect(on(&lease)).await?, successor.token())?;
         ensure!(case.other.release(&successor).await?.held, "a late release took the successor's lease away");
     }

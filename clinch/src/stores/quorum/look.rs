@@ -85,7 +85,8 @@ impl QuorumStore {
         Ok(named.into_iter().map(|named| named.holder).collect())
     }
 
-    /// One node after the other: what a node names is looked up on all of them, and shown by the first that does.
+    /// One node after the other: what a node names is looked up on all of them, and shown by the first that does. So one
+    /// whose vote arrives at an earlier node after that was listed is missed, as one that comes meanwhile may be.
     pub(super) async fn page(&self, cursor: Cursor) -> Result<Page, StoreError> {
         let nodes = self.nodes.len() as u64;
         let (number, position) = (cursor.position() % nodes, cursor.position() / nodes);
