@@ -19,8 +19,9 @@ impl Checker<'_> {
                 .take_while(|next| next.key == first.key && next.span.from < first.span.to);
             for next in later.filter(|next| excludes(first, next)) {
                 let Some(common) = first.span.overlap(next.span) else { continue };
-                let excused = |hold: &Hold| common.gap(self.index.excuses_of(hold)).is_none();
-                if !excused(first) && !excused(next) {
+                // At every instant, one of the two cannot know better.
+                let excuses = self.index.excuses_of(first).chain(self.index.excuses_of(next));
+                if common.gap(excuses).is_some() {
                     found.push(violation(Rule::Overlap, common.from, overlap(first, next, common)));
                 }
             }
