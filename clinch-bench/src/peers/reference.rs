@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Client, Script};
+use redis::{AsyncConnectionConfig, Client, Script};
 
 use super::{Locks, POLL, Pending, TTL, Taken, until};
 
@@ -18,7 +18,9 @@ static COMPARE_AND_DELETE: LazyLock<Script> = LazyLock::new(|| {
 /// A connection as everybody here has it who is written by hand.
 pub(crate) async fn connection(url: String) -> MultiplexedConnection {
     let client = Client::open(url).expect("the address is our own");
-    client.get_multiplexed_async_connection().await.expect("the server runs")
+    // A limit as by default, but one that a loaded machine keeps.
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(30)));
+    client.get_multiplexed_async_connection_with_config(&config).await.expect("the server runs")
 }
 
 pub(crate) struct Reference {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
+
 use crate::measure::Sample;
 use crate::peers::{Locks, Pending};
 use crate::race::Effort;
@@ -29,23 +31,20 @@ pub(super) fn one_task(users: Vec<Arc<dyn Locks>>, effort: Effort) -> Pending<'s
 pub(super) fn own_keys(users: Vec<Arc<dyn Locks>>, effort: Effort) -> Pending<'static, Sample> {
     Box::pin(async move {
         let began = Instant::now();
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|number| {
-                let user = users[0].clone();
-                tokio::spawn(async move {
-                    let (key, mut done) = (format!("own:{number}"), 0);
-                    while began.elapsed() < effort.length {
-                        pair(&*user, &key).await;
-                        done += 1;
-                    }
-                    done
-                })
-            })
-            .collect();
-        let mut done = 0;
-        for task in tasks {
-            done += task.await.expect("no panic");
+        // They end with the round, however it ends.
+        let mut tasks = JoinSet::new();
+        for number in 0..TASKS {
+            let user = users[0].clone();
+            tasks.spawn(async move {
+                let (key, mut done) = (format!("own:{number}"), 0);
+                while began.elapsed() < effort.length {
+                    pair(&*user, &key).await;
+                    done += 1;
+                }
+                done
+            });
         }
+        let done = tasks.join_all().await.into_iter().sum();
         Sample::new(done, began.elapsed())
     })
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
+
 use crate::measure::Sample;
 use crate::peers::{Locks, Pending};
 use crate::race::Effort;
@@ -60,17 +62,13 @@ pub(super) fn one_key(users: Vec<Arc<dyn Locks>>, effort: Effort) -> Pending<'st
             last_user: AtomicUsize::new(NOBODY),
             left_at: AtomicU64::new(0),
         });
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|number| {
-                let place = number % users.len();
-                tokio::spawn(work(users[place].clone(), place, field.clone(), effort.length))
-            })
-            .collect();
-        let mut seen = Vec::new();
-        for task in tasks {
-            seen.push(task.await.expect("no panic"));
+        // They end with the round, however it ends.
+        let mut tasks = JoinSet::new();
+        for number in 0..TASKS {
+            let place = number % users.len();
+            tasks.spawn(work(users[place].clone(), place, field.clone(), effort.length));
         }
-        sample(seen, &field)
+        sample(tasks.join_all().await, &field)
     })
 }
 

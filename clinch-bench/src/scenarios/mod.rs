@@ -150,7 +150,6 @@ async fn s3(bench: &Bench, results: &mut Results) {
         peers::reference(),
         peers::clinch("Clinch", Way::Plain),
         bound("bound: local queue, one lease", LocalQueue::connect),
-        bound("bound: bare wake-up", WakeUp::connect),
     ];
     let lengths = if bench.quick { [millis(1_200), millis(800)] } else { [millis(5_000), millis(2_000)] };
     let rows = timed("S3", 4, with_peers(contenders), contended::one_key, lengths).run(bench).await;
