@@ -174,8 +174,8 @@ async fn s3f(bench: &Bench, results: &mut Results) {
     ];
     let length = if bench.quick { millis(1_200) } else { millis(4_000) };
     let rows = timed("S3f", 4, contenders, contended::one_key, [length; 2]).run(bench).await;
-    let (ours, bound) = (find(&rows, "Clinch, fair"), find(&rows, "bound: bare queue, direct hand-over"));
-    let hand_overs = ours.figure("hand-overs/s") / bound.figure("hand-overs/s");
+    // Each acquisition is a hand-over by the engine's queue, also between two tasks of one manager.
+    let hand_overs = ratio(&rows, "Clinch, fair", "bound: bare queue, direct hand-over");
     results.goals.push(Goal::at_least("S3f", "hand-overs, of the bare queue", hand_overs, 0.8));
     results.rows.extend(rows);
 }
