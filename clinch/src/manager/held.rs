@@ -245,7 +245,7 @@ impl Held {
 
     /// What is to be left behind, as of now. One that was never granted leaves nothing.
     pub(super) fn remains(&self) -> Option<(Record, Option<Duration>)> {
-        self.left.as_of(Instant::now()).filter(|_| !self.degraded)
+        self.left.now().filter(|_| !self.degraded)
     }
 
     /// Whether it stays in the engine until it runs out, because its holder wants it so and no record can stand in its place:

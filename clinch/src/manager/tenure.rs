@@ -2,6 +2,7 @@
 //! or back to the engine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::core::Core;
 use super::held::{Held, Telling};
@@ -54,14 +55,13 @@ impl Tenure {
         self.guard = Some((meter.clone(), meter.hold()));
     }
 
-    /// Ends it as far as this process is concerned.
-    fn end(&mut self) -> End {
+    /// Ends it as far as this process is concerned, with so much of its validity left.
+    fn end(&mut self, left: Duration) -> End {
         if std::mem::replace(&mut self.over, true) {
             return End::Tell(Telling::Nothing);
         }
         let core = &self.core;
         let guard = self.guard.take().map(|(meter, hold)| {
-            let left = self.held.remaining_for(self.pass);
             hold.ends(left, self.held.attempt().ttl());
             if left.is_zero() {
                 self.held.note_expiry();
@@ -98,9 +98,9 @@ impl Tenure {
     /// Gives the lease up now, and says whether it was still ours.
     pub(super) async fn release(mut self) -> Result<bool, StoreError> {
         self.core.ensure_background();
-        let was_valid = !self.held.remaining_for(self.pass).is_zero();
-        match self.end() {
-            End::Passed => return Ok(was_valid),
+        let left = self.held.remaining_for(self.pass);
+        match self.end(left) {
+            End::Passed => return Ok(!left.is_zero()),
             // The engine said that it is gone: there is nothing to give back.
             End::Tell(Telling::Nothing) => return Ok(false),
             End::Tell(Telling::TakeBack) => {
@@ -116,7 +116,11 @@ impl Tenure {
 
 impl Drop for Tenure {
     fn drop(&mut self) {
-        if let End::Tell(Telling::Release | Telling::TakeBack) = self.end() {
+        if self.over {
+            return;
+        }
+        let left = self.held.remaining_for(self.pass);
+        if let End::Tell(Telling::Release | Telling::TakeBack) = self.end(left) {
             self.core.lines.give_back(self.held.clone());
         }
     }

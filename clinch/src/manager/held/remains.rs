@@ -68,13 +68,13 @@ impl Left {
     }
 
     /// The record, and for how long from now on; no time means the rest of the lease.
-    pub(super) fn as_of(&self, now: Instant) -> Option<(Record, Option<Duration>)> {
+    pub(super) fn now(&self) -> Option<(Record, Option<Duration>)> {
         let left = self.get();
         let left = left.as_ref()?;
         let ttl = match left.stay {
-            Stay::Until(until) => {
-                Some(until.saturating_duration_since(now)).filter(|left| !left.is_zero()).map(Some)?
-            }
+            Stay::Until(until) => Some(until.saturating_duration_since(Instant::now()))
+                .filter(|left| !left.is_zero())
+                .map(Some)?,
             Stay::Rest => None,
             Stay::For(ttl) => Some(ttl),
         };

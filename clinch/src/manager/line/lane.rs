@@ -11,9 +11,28 @@ use crate::lease::Attempt;
 use crate::manager::schedule::Schedule;
 use crate::store::Denial;
 
-/// How long a line lets others go first after it gave a lease back for which others wait. Their turn ends with a wake-up,
+/// How long a line lets another one go first after it gave a lease back for which others wait. A turn ends with a wake-up,
 /// so this is only for those who do not take it.
 const STEP_BACK: Duration = Duration::from_millis(10);
+
+/// A line that lets others go first.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SteppedBack {
+    /// Until then, or until a wake-up tells that one of them had its turn.
+    pub(super) until: Instant,
+    /// How many of them are still to have their turn. An engine wakes all who wait in an order of its own, so whoever let only one go
+    /// first would share the key with that one, and the others would starve.
+    turns: usize,
+}
+
+impl SteppedBack {
+    /// One of the others had its turn; says whether all have.
+    pub(super) fn had_turn(&mut self) -> bool {
+        self.turns = self.turns.saturating_sub(1);
+        self.until = Instant::now() + STEP_BACK;
+        self.turns == 0
+    }
+}
 
 /// The most calls that a process makes at once for places on one key.
 const MOST_AT_ONCE: usize = 63;
@@ -38,8 +57,8 @@ pub(super) struct Lane {
     pub(super) schedule: Option<Schedule>,
     /// The line hears wake-ups.
     pub(super) subscribed: bool,
-    /// Others go first until then.
-    pub(super) stepped_back: Option<Instant>,
+    /// Others go first.
+    pub(super) stepped_back: Option<SteppedBack>,
     /// The wake-up of the line's own release is still to come, or was not noticed yet.
     pub(super) own_wakeup: bool,
     /// The engine's last denial, and when it came.
@@ -48,7 +67,12 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn is_idle(&self) -> bool {
-        self.asking == 0 && self.orphan.is_none() && self.tries.is_empty() && self.line.is_empty()
+        self.asking == 0 && self.is_deserted()
+    }
+
+    /// Whether nobody is there whom a role could be handed to, and nothing that would have to be taken back.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.orphan.is_none() && self.tries.is_empty() && self.line.is_empty()
     }
 
     /// Whether nobody else may have the role now.
@@ -82,11 +106,11 @@ impl Lane {
         }
     }
 
-    /// A lease of this process was given back for which others wait: the line lets them go first, because it would be faster
-    /// every time.
-    pub(super) fn step_back(&mut self) {
+    /// A lease of this process was given back for which so many others wait: the line lets them go first, because it would be
+    /// faster every time.
+    pub(super) fn step_back(&mut self, others: usize) {
         if !self.line.is_empty() {
-            self.stepped_back = Some(Instant::now() + STEP_BACK);
+            self.stepped_back = Some(SteppedBack { until: Instant::now() + STEP_BACK, turns: others });
             self.own_wakeup = self.subscribed;
         }
     }

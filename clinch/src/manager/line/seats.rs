@@ -137,13 +137,17 @@ impl<'a> LineSeat<'a> {
             if lane.is_busy() {
                 return HeadTurn::Busy;
             }
-            if let Some(until) = lane.stepped_back {
+            if let Some(mut back) = lane.stepped_back {
                 if lane.own_wakeup && schedule.is_woken() {
                     lane.own_wakeup = false;
                     schedule.ignore_wakeup();
                 }
-                if Instant::now() < until && !schedule.is_woken() && lane.tries.is_empty() {
-                    return HeadTurn::SteppedBack(until);
+                if schedule.is_woken() && !back.had_turn() {
+                    schedule.ignore_wakeup();
+                }
+                if Instant::now() < back.until && !schedule.is_woken() && lane.tries.is_empty() {
+                    lane.stepped_back = Some(back);
+                    return HeadTurn::SteppedBack(back.until);
                 }
                 lane.stepped_back = None;
             }
@@ -287,7 +291,7 @@ impl<'a> Role<'a> {
             None
         });
         let holder = in_the_way.as_ref().unwrap_or(held);
-        if mode == Mode::Exclusive {
+        if mode == Mode::Exclusive && !self.riders.is_empty() {
             self.answer_riders(&Answer::Denied(local_denial(holder, 0, on)));
         }
         match in_the_way {

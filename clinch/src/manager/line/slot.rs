@@ -76,8 +76,9 @@ impl Slot {
     /// reason to step back: each would wait for the other.
     pub(super) fn step_back(&mut self, woken: Option<usize>) {
         let own = self.lanes.iter().filter(|(_, lane)| lane.subscribed).count();
-        if woken.is_some_and(|woken| woken > own) {
-            self.lanes.iter_mut().for_each(|(_, lane)| lane.step_back());
+        let others = woken.unwrap_or_default().saturating_sub(own);
+        if others > 0 {
+            self.lanes.iter_mut().for_each(|(_, lane)| lane.step_back(others));
         }
     }
 
@@ -149,14 +150,16 @@ impl Slot {
     pub(super) fn hand_on(&mut self, on: &ClaimKey, releases: &Releases) {
         for place in 0..self.lanes.len() {
             let mode = self.lanes[place].0;
-            if self.lanes[place].1.is_busy() {
+            if self.lanes[place].1.is_busy() || self.lanes[place].1.is_deserted() {
                 continue;
             }
             let local = self.local(on, mode);
             let lane = &mut self.lanes[place].1;
             match local {
                 Some((held, Standing::Valid)) => {
-                    lane.answer_tries(&Answer::Denied(local_denial(&held, 0, on)));
+                    if !lane.tries.is_empty() {
+                        lane.answer_tries(&Answer::Denied(local_denial(&held, 0, on)));
+                    }
                     lane.call_head();
                     continue;
                 }

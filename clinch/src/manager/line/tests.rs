@@ -2,11 +2,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::sync::Notify;
 
 use super::{HeadTurn, Lines, Shape};
 use crate::key::Key;
 use crate::lease::{Attempt, Claim, Token};
 use crate::manager::held::Held;
+use crate::store::{Denial, Wakeups};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -33,4 +35,34 @@ async fn the_head_is_called_although_somebody_else_saw_the_end_first() {
     lines.ended(&held, None);
     assert!(second.called().now_or_never().is_some(), "the head waits for ever");
     assert!(matches!(second.turn(), HeadTurn::Ask(_)));
+}
+
+/// Two others wait in an engine that wakes all of them every time, in an order of its own.
+///
+/// Proves: B5
+#[tokio::test(start_paused = true)]
+async fn a_line_lets_each_of_the_others_have_a_turn_before_its_next() {
+    let lines = Lines::new(Arc::default());
+    let claim = Claim::exclusive(Key::new("a").unwrap(), TTL);
+    let shape = Shape { ttl: TTL, label: None, fenced: false, takes_passes: true };
+    let attempt = Attempt::one(Token::from_text("token"), claim.clone());
+    let held = Arc::new(Held::to_take_back(Arc::new(attempt)));
+    lines.give_back(held.clone());
+
+    let mut head = lines.join(&claim, &shape, 0, TTL);
+    let signal = Arc::new(Notify::new());
+    head.schedule().denied(&Denial::default(), TTL, || Wakeups::new(signal.clone(), ()));
+    assert!(matches!(head.turn(), HeadTurn::Local(_)));
+    held.finish_release();
+    lines.ended(&held, Some(3));
+    // Its own release, and that of the first of the others.
+    for wake_up in ["its own", "the first one's"] {
+        assert!(matches!(head.turn(), HeadTurn::SteppedBack(_)), "it went first, before {wake_up} wake-up");
+        signal.notify_one();
+        head.schedule().woken().await;
+    }
+    assert!(matches!(head.turn(), HeadTurn::SteppedBack(_)), "the second one had no turn");
+    signal.notify_one();
+    head.schedule().woken().await;
+    assert!(matches!(head.turn(), HeadTurn::Ask(_)), "both had their turns");
 }
