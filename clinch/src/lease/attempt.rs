@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Claim, ClaimKey, Token};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most claims that one attempt may make.
@@ -193,6 +194,7 @@ impl fmt::Debug for Attempt {
 #[derive(Default)]
 pub struct Route {
     legs: Mutex<Vec<Leg>>,
+    taking_back: AtomicBool,
     /// Where the attempt goes to several engines: what each of them knows of it.
     parts: OnceLock<Vec<Arc<Attempt>>>,
 }
@@ -236,10 +238,26 @@ impl Route {
         self.legs().iter_mut().for_each(|leg| leg.abandoned = false);
     }
 
-    /// Whether every acquire that went out was answered, those of its parts included.
+    /// Notes that a store gives back what it was granted, in the middle of an acquire. Until that was
+    /// [answered](Self::took_back), the release may arrive any time, so nothing can be granted under the same token.
+    pub fn taking_back(&self) {
+        self.taking_back.store(true, Ordering::Release);
+    }
+
+    /// Notes that it was answered: nothing more of it will arrive.
+    pub fn took_back(&self) {
+        self.taking_back.store(false, Ordering::Release);
+    }
+
+    /// Whether a release of it may still be under way.
+    pub fn is_taking_back(&self) -> bool {
+        self.taking_back.load(Ordering::Acquire)
+    }
+
+    /// Whether every acquire that went out was answered, those of its parts included, and nothing is being taken back.
     pub fn is_answered(&self) -> bool {
         let parts = || self.parts.get().into_iter().flatten().all(|part| part.route.is_answered());
-        self.legs().is_empty() && parts()
+        self.legs().is_empty() && !self.is_taking_back() && parts()
     }
 
     /// The connections over which an acquire went out that was not answered, and whether each was abandoned.

@@ -7,6 +7,7 @@ use clinch::store::{Effect, ErrorKind, Store, StoreError, Verdict};
 use clinch::stores::redis::{RedisClusterStore, RedisStore};
 use clinch::{LockManager, LockOptions};
 use clinch_testkit::deployment::{RedisCluster, SentinelDeployment};
+use clinch_testkit::proxy::{Action, FaultProxy, Rule};
 use clinch_testkit::server::RedisServer;
 use futures_util::future::join_all;
 
@@ -88,6 +89,51 @@ async fn a_replica_that_does_not_keep_up_confirms_nothing() {
     eventually("copied", || replica.get("clinch:lock:k").as_deref() == Some(guard.token().as_str())).await;
     let error = LockManager::connect(&url("replicas=1&replicas_timeout=1s")).await.unwrap_err();
     assert!(error.to_string().contains("replicas_timeout"), "{error}");
+}
+
+/// A user who may not wait for replicas, or a primary that ends all waiting because it is demoted: the grant is there all the
+/// same, and is given back.
+///
+/// Fault: 20
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_fails_leaves_nothing_behind() {
+    let primary = RedisServer::start();
+    primary.command(&["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-wait"]);
+    let url = format!("redis://app:secret@{}?replicas=1&replicas_timeout=300ms", primary.addr());
+    let store = RedisStore::connect(&url, &options()).await.unwrap();
+    for name in ["k", "again"] {
+        let error = store.acquire(&lock(name)).await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Refused, Effect::NotApplied), "{error}");
+        assert!(error.message().contains("wait"), "it says why: {error}");
+        assert!(!primary.exists(&format!("clinch:lock:{name}")), "it was given back");
+    }
+}
+
+/// What is being given back cannot be asked for again: the release might arrive after the next grant, and take that away.
+///
+/// Fault: 20
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_being_given_back_is_not_granted_again() {
+    let primary = RedisServer::start();
+    let proxy = FaultProxy::start(primary.addr()).await;
+    let url = format!("{}?replicas=1&replicas_timeout=100ms", proxy.url());
+    let store = Arc::new(RedisStore::connect(&url, &options()).await.unwrap());
+    too_few(store.acquire(&lock("scripts-are-known")).await);
+    let attempt = Arc::new(lock("k"));
+    proxy.add(Rule::new(Action::HoldRequest).named("EVALSHA").nth(2));
+    let giving_back = tokio::spawn({
+        let (store, attempt) = (store.clone(), attempt.clone());
+        async move { store.acquire(&attempt).await }
+    });
+    proxy.wait_until_held().await;
+    // Its caller goes away in the middle.
+    giving_back.abort();
+    assert!(giving_back.await.unwrap_err().is_cancelled());
+    assert!(primary.exists("clinch:lock:k") && attempt.route().is_taking_back());
+    let error = store.acquire(&attempt).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Busy, Effect::Unknown), "{error}");
+    proxy.release_held();
+    eventually("it arrives", || !primary.exists("clinch:lock:k")).await;
 }
 
 /// The same on a Cluster, in one slot and in several.

@@ -15,11 +15,16 @@ use crate::store::Denial;
 /// so this is only for those who do not take it.
 const STEP_BACK: Duration = Duration::from_millis(10);
 
+/// The most others for whose turns a line waits.
+const MOST_TURNS: u32 = 100;
+
 /// A line that lets others go first.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SteppedBack {
     /// Until then, or until a wake-up tells that one of them had its turn.
     pub(super) until: Instant,
+    /// However many wake-ups come: several that came at once are noticed as one.
+    at_most: Instant,
     /// How many of them are still to have their turn. An engine wakes all who wait in an order of its own, so whoever let only one go
     /// first would share the key with that one, and the others would starve.
     turns: usize,
@@ -29,7 +34,7 @@ impl SteppedBack {
     /// One of the others had its turn; says whether all have.
     pub(super) fn had_turn(&mut self) -> bool {
         self.turns = self.turns.saturating_sub(1);
-        self.until = Instant::now() + STEP_BACK;
+        self.until = (Instant::now() + STEP_BACK).min(self.at_most);
         self.turns == 0
     }
 }
@@ -110,7 +115,10 @@ impl Lane {
     /// faster every time.
     pub(super) fn step_back(&mut self, others: usize) {
         if !self.line.is_empty() {
-            self.stepped_back = Some(SteppedBack { until: Instant::now() + STEP_BACK, turns: others });
+            let now = Instant::now();
+            // More than anybody has; so that it cannot overflow.
+            let at_most = now + STEP_BACK * u32::try_from(others).unwrap_or(u32::MAX).min(MOST_TURNS);
+            self.stepped_back = Some(SteppedBack { until: now + STEP_BACK, at_most, turns: others });
             self.own_wakeup = self.subscribed;
         }
     }

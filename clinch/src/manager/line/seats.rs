@@ -150,6 +150,8 @@ impl<'a> LineSeat<'a> {
                     return HeadTurn::SteppedBack(back.until);
                 }
                 lane.stepped_back = None;
+                // The wake-ups that were not for this line told of a free key all the same, and none may come after them.
+                lane.freed = true;
             }
             if let Some((orphan, _)) = lane.orphan.take_if(|(_, shape)| *shape != self.seat.shape) {
                 // It is not what this one wants: out of the way first.

@@ -66,3 +66,30 @@ async fn a_line_lets_each_of_the_others_have_a_turn_before_its_next() {
     head.schedule().woken().await;
     assert!(matches!(head.turn(), HeadTurn::Ask(_)), "both had their turns");
 }
+
+/// The others have given up meanwhile: nobody wakes this line any more, and the key is free.
+///
+/// Proves: B5
+#[tokio::test(start_paused = true)]
+async fn a_line_that_let_others_go_first_asks_although_nobody_wakes_it() {
+    let lines = Lines::new(Arc::default());
+    let claim = Claim::exclusive(Key::new("a").unwrap(), TTL);
+    let shape = Shape { ttl: TTL, label: None, fenced: false, takes_passes: true };
+    let attempt = Attempt::one(Token::from_text("token"), claim.clone());
+    let held = Arc::new(Held::to_take_back(Arc::new(attempt)));
+    lines.give_back(held.clone());
+    let mut head = lines.join(&claim, &shape, 0, TTL);
+    let signal = Arc::new(Notify::new());
+    head.schedule().denied(&Denial::default(), TTL, || Wakeups::new(signal.clone(), ()));
+    assert!(matches!(head.turn(), HeadTurn::Local(_)));
+    held.finish_release();
+    lines.ended(&held, Some(3));
+    for _ in 0..2 {
+        assert!(matches!(head.turn(), HeadTurn::SteppedBack(_)));
+        signal.notify_one();
+        head.schedule().woken().await;
+    }
+    let HeadTurn::SteppedBack(until) = head.turn() else { panic!("the second one had no turn") };
+    tokio::time::sleep_until(until).await;
+    assert!(matches!(head.turn(), HeadTurn::Ask(_)), "it waits for its next poll, and the key is free");
+}

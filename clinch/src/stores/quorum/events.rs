@@ -130,7 +130,10 @@ impl QuorumStore {
     pub(super) fn merged_revocations(&self) -> Revocations {
         let events = self.heard.sender.subscribe();
         let mut state = locked(&self.heard.state);
-        if let (true, Ok(runtime)) = (state.tasks.is_empty(), Handle::try_current()) {
+        // They end with the runtime that they were started on; another one begins anew.
+        let all_run = !state.tasks.is_empty() && !state.tasks.iter().any(AbortHandle::is_finished);
+        if let (false, Ok(runtime)) = (all_run, Handle::try_current()) {
+            state.tasks.drain(..).for_each(|task| task.abort());
             state.listening = vec![false; self.nodes.len()];
             for (number, node) in self.nodes.iter().enumerate() {
                 let (shared, sender) = (self.heard.state.clone(), self.heard.sender.clone());

@@ -18,6 +18,9 @@ use crate::lease::Token;
 /// The most attempts that can have something left. What is more is dropped: its outcome is unknown, as after a time-out.
 const MOST: usize = 4096;
 
+/// How long it may take until what was aborted has ended: as long as one poll of it takes.
+const ENDING: Duration = Duration::from_millis(50);
+
 #[derive(Debug, Default, Clone)]
 pub(super) struct Rests(Arc<Mutex<HashMap<Token, Rest>>>);
 
@@ -81,7 +84,8 @@ impl Rests {
             let _ = timeout(patience, rest.ended.clone()).await;
         }
         rest.abort.abort();
-        rest.ended.clone().await;
+        // It is over as soon as it is not polled any more; that it has ended is told by its runtime, which may not run now.
+        let _ = timeout(ENDING, rest.ended.clone()).await;
         let mut rests = self.locked();
         if rests.get(token).is_some_and(|other| other.ended.ptr_eq(&rest.ended)) {
             rests.remove(token);

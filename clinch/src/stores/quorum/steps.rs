@@ -141,7 +141,7 @@ impl QuorumStore {
         let mut calls = self.ask(parts, |node, part, marks| async move {
             if marks.is_taken_back(&part) {
                 let why = "what this attempt had there is still being taken back";
-                return Err(StoreError::not_applied(ErrorKind::Busy, why));
+                return Err(StoreError::unknown(ErrorKind::Busy, why));
             }
             vote(&*node, &part, &marks).await
         });

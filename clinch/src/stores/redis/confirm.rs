@@ -8,6 +8,7 @@ use redis::Value;
 
 use super::address::Replicas;
 use super::error::nonsense;
+use crate::lease::Attempt;
 use crate::store::{ErrorKind, StoreError};
 use crate::stores::StoreOptions;
 
@@ -31,15 +32,26 @@ pub(super) fn read(
     replicas: Option<Replicas>,
 ) -> Result<(Value, Option<StoreError>), StoreError> {
     let Some(replicas) = replicas else { return Ok((answer, None)) };
-    let (answer, confirmed): (Value, u32) = redis::from_redis_value(answer).map_err(nonsense)?;
+    let (answer, confirmed): (Value, Value) = redis::from_redis_value(answer).map_err(nonsense)?;
+    // A `WAIT` that fails confirms nothing: a user who may not, or a primary that is demoted meanwhile, which ends all of them.
+    let (confirmed, why) = match confirmed {
+        Value::ServerError(error) => (0, format!(" ({error})")),
+        confirmed => (redis::from_redis_value::<u32>(confirmed).map_err(nonsense)?, String::new()),
+    };
     let too_few = (confirmed < replicas.least).then(|| {
         let message = format!(
-            "too few replicas confirmed it: {confirmed} of {} within {:?}; it was given back",
+            "too few replicas confirmed it: {confirmed} of {} within {:?}{why}; it was given back",
             replicas.least, replicas.within
         );
         StoreError::not_applied(ErrorKind::Refused, message)
     });
     Ok((answer, too_few))
+}
+
+/// What a store says that is asked for what it is giving back: the release might arrive after the grant.
+pub(super) fn being_taken_back(attempt: &Attempt) -> Option<StoreError> {
+    let why = "what this attempt had is still being taken back";
+    attempt.route().is_taking_back().then(|| StoreError::unknown(ErrorKind::Busy, why))
 }
 
 /// What is told if it could not even be given back.

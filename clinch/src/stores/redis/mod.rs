@@ -182,7 +182,7 @@ impl Store for RedisStore {
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         Box::pin(async move {
-            if let Some(error) = claims::unsupported(attempt) {
+            if let Some(error) = claims::unsupported(attempt).or_else(|| confirm::being_taken_back(attempt)) {
                 return Err(error);
             }
             let call = claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
@@ -198,8 +198,12 @@ impl Store for RedisStore {
             let verdict = claims::verdict(attempt, answer)?;
             match too_few {
                 Some(too_few) if matches!(verdict, Verdict::Granted(_)) => {
+                    attempt.route().taking_back();
                     match self.end(attempt, &claims::release(&self.names, attempt)).await {
-                        Ok(_) => Err(too_few),
+                        Ok(_) => {
+                            attempt.route().took_back();
+                            Err(too_few)
+                        }
                         Err(error) => Err(confirm::not_given_back(&too_few, &error)),
                     }
                 }

@@ -31,9 +31,10 @@ impl Request<'_> {
                 if answers.iter().any(lacks_script) {
                     answers = pipelined(&mut redis, together(call.by_source())).await?;
                 }
-                let mut last = || answers.pop().unwrap_or(Value::Nil).extract_error();
-                let (confirmed, answer) = (last(), last()?);
-                Ok(Value::Array(vec![answer, confirmed?]))
+                let mut last = || answers.pop().unwrap_or(Value::Nil);
+                // What was not confirmed was granted all the same: why not is told beside it.
+                let (confirmed, answer) = (last(), last().extract_error()?);
+                Ok(Value::Array(vec![answer, confirmed]))
             }
             Self::Command(command) => redis.req_packed_command(command).await?.extract_error(),
             Self::Script(call) => {

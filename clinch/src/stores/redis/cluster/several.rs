@@ -105,12 +105,16 @@ impl RedisClusterStore {
         for place in taken {
             by_slot.entry(of(place).unwrap_or_default()).or_default().push(*place);
         }
+        attempt.route().taking_back();
         let releases = by_slot.iter().map(|(slot, places)| async move {
             let call = claims::release_some(&self.names, attempt, places);
             self.run(Purpose::Upkeep, *slot, call, &mut Trip::default()).await
         });
         match join_all(releases).await.into_iter().find_map(Result::err) {
-            None => Ok(()),
+            None => {
+                attempt.route().took_back();
+                Ok(())
+            }
             Some(error) => {
                 let message =
                     format!("what was taken of several keys could not be given back: {}", error.message());

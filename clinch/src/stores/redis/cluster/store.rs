@@ -122,6 +122,9 @@ impl RedisClusterStore {
     }
 
     async fn acquire_one(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
+        if let Some(error) = confirm::being_taken_back(attempt) {
+            return Err(error);
+        }
         match self.one_slot(attempt) {
             Some(slot) => {
                 let call = claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
@@ -130,8 +133,12 @@ impl RedisClusterStore {
                 let verdict = claims::verdict(attempt, answer)?;
                 match too_few {
                     Some(too_few) if matches!(verdict, Verdict::Granted(_)) => {
+                        attempt.route().taking_back();
                         match self.release(attempt).await {
-                            Ok(_) => Err(too_few),
+                            Ok(_) => {
+                                attempt.route().took_back();
+                                Err(too_few)
+                            }
                             Err(error) => Err(confirm::not_given_back(&too_few, &error)),
                         }
                     }
