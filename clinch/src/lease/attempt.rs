@@ -254,6 +254,11 @@ impl Route {
         self.taking_back.load(Ordering::Acquire)
     }
 
+    /// Whether it went to several engines.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.parts.get().is_some()
+    }
+
     /// Whether every acquire that went out was answered, those of its parts included, and nothing is being taken back.
     pub fn is_answered(&self) -> bool {
         let parts = || self.parts.get().into_iter().flatten().all(|part| part.route.is_answered());

@@ -412,10 +412,12 @@ impl Held {
         let telling = match state.phase {
             // By our count it has expired, but our count is careful, and the engine's clock may be slow.
             Phase::Held | Phase::Ended(Loss::Expired) => Telling::Release,
-            // The engine said that it is gone. A request that was not answered can still bring it back, and of several
-            // claims the others may be left.
+            // The engine said that it is gone. A request that was not answered can still bring it back, of several claims the
+            // others may be left, and of several engines some that did not agree.
             Phase::Ended(Loss::TakenOver | Loss::Revoked)
-                if !self.attempt.route().is_answered() || self.claims().len() > 1 =>
+                if !self.attempt.route().is_answered()
+                    || self.attempt.route().has_parts()
+                    || self.claims().len() > 1 =>
             {
                 Telling::TakeBack
             }
