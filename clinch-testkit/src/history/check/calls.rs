@@ -204,7 +204,9 @@ impl Checker<'_> {
             let call = Span { from, to: span.to };
             let here = |hold: &Hold| {
                 let same = |(key, ..): &(String, Role, u32)| *key == hold.key;
-                wanted.claims.iter().any(same) && hold.client == operation.client && hold.span.meets(span)
+                wanted.claims.iter().any(same)
+                    && hold.client == operation.client
+                    && (hold.span.meets(span) || self.forgotten_while_passed(hold, op, operation, span))
             };
             let here = !wanted.bare && self.index.holds.iter().any(here);
             if !here && !self.taken(wanted, call) {
@@ -213,6 +215,15 @@ impl Checker<'_> {
             }
         }
         found
+    }
+
+    /// Whether the lease is on its way to the next in line, and the engine forgot it meanwhile, which nobody can know yet.
+    fn forgotten_while_passed(&self, hold: &Hold, op: u64, operation: &Operation, span: Span) -> bool {
+        let is_named = || matches!(operation.outcome(), Some(Outcome::Denied { holder: Some(holder) }) if *holder == hold.token);
+        hold.span.to <= span.from
+            && is_named()
+            && self.index.excuses_of(hold).any(|excuse| excuse.meets(span))
+            && self.stood_in_line(op, operation, span)
     }
 
     /// Whether one of the claims could not be granted at some instant of the span.
