@@ -161,7 +161,7 @@ impl SentinelDeployment {
     /// If it is refused or takes too long.
     pub fn fail_over(&self) -> usize {
         let before = self.primary();
-        let old = self.servers[before].port();
+        let old = self.servers[before].peer_port();
         let look = || {
             // Asked again and again as long as it knows no other: one that began may be given up, because a Sentinel on a
             // busy machine takes its replicas for dead; while one goes on, others are refused.
