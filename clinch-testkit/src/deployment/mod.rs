@@ -1,6 +1,6 @@
 //! Real deployments of several servers: a primary with replicas under Sentinels, and a Cluster.
 //!
-//! Every server is a [`RedisServer`](crate::server::RedisServer) of its own, so a test may stop, kill, restart and ask each of
+//! Every server is a [`RedisServer`] of its own, so a test may stop, kill, restart and ask each of
 //! them, and all are ended when the deployment is dropped. What takes time (an election, a slot map that must reach every
 //! node) is waited for by looking, never by a fixed pause.
 //!

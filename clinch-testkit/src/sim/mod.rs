@@ -2,8 +2,8 @@
 //!
 //! [`Sim`] is the world: an engine of some [`Shape`] (one server; one with a replica that takes over; a quorum of several),
 //! its memory and its clock, and the chance that rules over them. [`SimStore`] is one process's way to one server, a
-//! [`Store`](clinch::store::Store) like any other; over several of them works the very
-//! [`QuorumStore`](clinch::stores::quorum::QuorumStore) that runs in production. [`workload::run`] lets several
+//! [`Store`] like any other; over several of them works the very
+//! [`QuorumStore`] that runs in production. [`workload::run`] lets several
 //! managers work in such a world and returns the history. Nothing takes real time, and the same seed gives the same
 //! history, byte for byte. Every fault has a name, so that a run can be repeated with only some of them ([`shrink`]).
 //!
