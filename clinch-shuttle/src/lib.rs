@@ -9,7 +9,7 @@
 //! while the clock goes on as one who takes too many steps.
 //!
 //! # The bound
-//! 35 scenarios of 2 to 5 threads, besides the background task and the sweeper of each manager and store, the main thread
+//! 31 scenarios of 2 to 5 threads, besides the background task and the sweeper of each manager and store, the main thread
 //! and where it is needed the clock; 1 to 3 rounds for each thread. Each scenario runs under 1,000 schedules by chance and
 //! as many by priorities with a depth of 3. Four planted bugs are found within that. What is not tried: orders of memory
 //! that are weaker than sequential consistency; tokio's own primitives, which are one step each; scopes, because a tokio
