@@ -4,7 +4,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::Notify;
 
-use super::{HeadTurn, Lines, Shape};
+use super::{HeadTurn, LineSeat, Lines, Shape};
 use crate::key::Key;
 use crate::lease::{Attempt, Claim, Token};
 use crate::manager::held::Held;
@@ -12,16 +12,44 @@ use crate::store::{Denial, Wakeups};
 
 const TTL: Duration = Duration::from_secs(60);
 
-/// Between the end of a release and the news of it anybody may find that the lease is over.
-#[tokio::test(start_paused = true)]
-async fn the_head_is_called_although_somebody_else_saw_the_end_first() {
-    let lines = Lines::new(Arc::default());
-    let claim = Claim::exclusive(Key::new("a").unwrap(), TTL);
-    let shape = Shape { ttl: TTL, label: None, fenced: false, takes_passes: true };
-    let join = || lines.join(&claim, &shape, 0, TTL);
+const SHAPE: Shape = Shape { ttl: TTL, label: None, fenced: false, takes_passes: true };
+
+fn claim() -> Claim {
+    Claim::exclusive(Key::new("a").unwrap(), TTL)
+}
+
+/// A lease on its way back to the engine.
+fn given_back(lines: &Lines, claim: &Claim) -> Arc<Held> {
     let attempt = Attempt::one(Token::from_text("token"), claim.clone());
     let held = Arc::new(Held::to_take_back(Arc::new(attempt)));
     lines.give_back(held.clone());
+    held
+}
+
+/// The head of a line that gave back what two others wait for, in an engine that wakes all of them every time: after the wake-ups of
+/// its own release and of the first of the others.
+async fn stepped_back<'a>(lines: &'a Lines, claim: &'a Claim) -> (LineSeat<'a>, Arc<Notify>) {
+    let held = given_back(lines, claim);
+    let mut head = lines.join(claim, &SHAPE, 0, TTL);
+    let signal = Arc::new(Notify::new());
+    head.schedule().denied(&Denial::default(), TTL, || Wakeups::new(signal.clone(), ()));
+    assert!(matches!(head.turn(), HeadTurn::Local(_)));
+    held.finish_release();
+    lines.ended(&held, Some(3));
+    for wake_up in ["its own", "the first one's"] {
+        assert!(matches!(head.turn(), HeadTurn::SteppedBack(_)), "it went first, before {wake_up} wake-up");
+        signal.notify_one();
+        head.schedule().woken().await;
+    }
+    (head, signal)
+}
+
+/// Between the end of a release and the news of it anybody may find that the lease is over.
+#[tokio::test(start_paused = true)]
+async fn the_head_is_called_although_somebody_else_saw_the_end_first() {
+    let (lines, claim) = (Lines::new(Arc::default()), claim());
+    let join = || lines.join(&claim, &SHAPE, 0, TTL);
+    let held = given_back(&lines, &claim);
 
     let (mut first, mut second) = (join(), join());
     assert!(matches!(first.turn(), HeadTurn::Local(_)));
@@ -37,30 +65,11 @@ async fn the_head_is_called_although_somebody_else_saw_the_end_first() {
     assert!(matches!(second.turn(), HeadTurn::Ask(_)));
 }
 
-/// Two others wait in an engine that wakes all of them every time, in an order of its own.
-///
 /// Proves: B5
 #[tokio::test(start_paused = true)]
 async fn a_line_lets_each_of_the_others_have_a_turn_before_its_next() {
-    let lines = Lines::new(Arc::default());
-    let claim = Claim::exclusive(Key::new("a").unwrap(), TTL);
-    let shape = Shape { ttl: TTL, label: None, fenced: false, takes_passes: true };
-    let attempt = Attempt::one(Token::from_text("token"), claim.clone());
-    let held = Arc::new(Held::to_take_back(Arc::new(attempt)));
-    lines.give_back(held.clone());
-
-    let mut head = lines.join(&claim, &shape, 0, TTL);
-    let signal = Arc::new(Notify::new());
-    head.schedule().denied(&Denial::default(), TTL, || Wakeups::new(signal.clone(), ()));
-    assert!(matches!(head.turn(), HeadTurn::Local(_)));
-    held.finish_release();
-    lines.ended(&held, Some(3));
-    // Its own release, and that of the first of the others.
-    for wake_up in ["its own", "the first one's"] {
-        assert!(matches!(head.turn(), HeadTurn::SteppedBack(_)), "it went first, before {wake_up} wake-up");
-        signal.notify_one();
-        head.schedule().woken().await;
-    }
+    let (lines, claim) = (Lines::new(Arc::default()), claim());
+    let (mut head, signal) = stepped_back(&lines, &claim).await;
     assert!(matches!(head.turn(), HeadTurn::SteppedBack(_)), "the second one had no turn");
     signal.notify_one();
     head.schedule().woken().await;
@@ -72,23 +81,8 @@ async fn a_line_lets_each_of_the_others_have_a_turn_before_its_next() {
 /// Proves: B5
 #[tokio::test(start_paused = true)]
 async fn a_line_that_let_others_go_first_asks_although_nobody_wakes_it() {
-    let lines = Lines::new(Arc::default());
-    let claim = Claim::exclusive(Key::new("a").unwrap(), TTL);
-    let shape = Shape { ttl: TTL, label: None, fenced: false, takes_passes: true };
-    let attempt = Attempt::one(Token::from_text("token"), claim.clone());
-    let held = Arc::new(Held::to_take_back(Arc::new(attempt)));
-    lines.give_back(held.clone());
-    let mut head = lines.join(&claim, &shape, 0, TTL);
-    let signal = Arc::new(Notify::new());
-    head.schedule().denied(&Denial::default(), TTL, || Wakeups::new(signal.clone(), ()));
-    assert!(matches!(head.turn(), HeadTurn::Local(_)));
-    held.finish_release();
-    lines.ended(&held, Some(3));
-    for _ in 0..2 {
-        assert!(matches!(head.turn(), HeadTurn::SteppedBack(_)));
-        signal.notify_one();
-        head.schedule().woken().await;
-    }
+    let (lines, claim) = (Lines::new(Arc::default()), claim());
+    let (mut head, _signal) = stepped_back(&lines, &claim).await;
     let HeadTurn::SteppedBack(until) = head.turn() else { panic!("the second one had no turn") };
     tokio::time::sleep_until(until).await;
     assert!(matches!(head.turn(), HeadTurn::Ask(_)), "it waits for its next poll, and the key is free");
