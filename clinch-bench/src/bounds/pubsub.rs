@@ -8,7 +8,7 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{Client, Script};
 use tokio::sync::Mutex;
 
-use crate::peers::{Locks, Pending, TTL, Taken, connection};
+use crate::peers::{Locks, Pending, Taken, connection, set_nx};
 
 static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
@@ -44,12 +44,9 @@ impl WakeUp {
     }
 
     async fn once(&self, key: &str) -> Option<Box<dyn Taken>> {
-        let mut connection = self.connection.clone();
-        let token = format!("{:032x}", rand::random::<u128>());
-        let mut set = redis::cmd("SET");
-        set.arg(key).arg(&token).arg("NX").arg("PX").arg(TTL.as_millis() as u64);
-        let granted: Option<String> = set.query_async(&mut connection).await.expect("SET");
-        granted.map(|_| Box::new(Token { connection, key: key.to_owned(), token }) as Box<dyn Taken>)
+        let connection = self.connection.clone();
+        let token = set_nx(connection.clone(), key).await?;
+        Some(Box::new(Token { connection, key: key.to_owned(), token }))
     }
 
     async fn waited(&self, key: &str) -> Box<dyn Taken> {

@@ -39,13 +39,19 @@ impl Reference {
     }
 
     async fn once(&self, key: &str) -> Option<Box<dyn Taken>> {
-        let mut connection = self.connection.clone();
-        let token = format!("{:032x}", rand::random::<u128>());
-        let mut set = redis::cmd("SET");
-        set.arg(key).arg(&token).arg("NX").arg("PX").arg(TTL.as_millis() as u64);
-        let granted: Option<String> = set.query_async(&mut connection).await.expect("SET");
-        granted.map(|_| Box::new(Token { connection, key: key.to_owned(), token }) as Box<dyn Taken>)
+        let connection = self.connection.clone();
+        let token = set_nx(connection.clone(), key).await?;
+        Some(Box::new(Token { connection, key: key.to_owned(), token }))
     }
+}
+
+/// `SET NX PX`: the token under which the key was taken.
+pub(crate) async fn set_nx(mut connection: MultiplexedConnection, key: &str) -> Option<String> {
+    let token = format!("{:032x}", rand::random::<u128>());
+    let mut set = redis::cmd("SET");
+    set.arg(key).arg(&token).arg("NX").arg("PX").arg(TTL.as_millis() as u64);
+    let granted: Option<String> = set.query_async(&mut connection).await.expect("SET");
+    granted.map(|_| token)
 }
 
 impl Locks for Reference {
