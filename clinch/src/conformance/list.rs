@@ -30,7 +30,7 @@ pub(super) async fn every_holder_is_listed(harness: &dyn Harness) -> Result<(), 
     }
     // Where servers vote, those that were not needed may still be on their way to a lease, and one that comes is missed.
     if case.store.capabilities().split_votes {
-        tokio::time::sleep(case.pace.lag).await;
+        case.advance(case.pace.lag).await;
     }
     let holders: HashMap<ClaimKey, Holder> =
         listed(&case.other).await?.into_iter().map(|holder| (holder.on().clone(), holder)).collect();
