@@ -201,12 +201,12 @@ impl Core {
             let in_time = began.elapsed() + pause < self.call_timeout
                 && limit.is_none_or(|limit| Instant::now() + pause < limit);
             let again = match error.kind() {
-                // A store that could not give back what it had will not grant it either.
-                _ if flight.attempt.route().is_taking_back() => false,
                 ErrorKind::Unavailable => asked <= RECONNECTS,
                 ErrorKind::Busy | ErrorKind::ReadOnly => true,
                 _ => false,
             };
+            // A store that could not give back what it had will not grant it either.
+            let again = again && !flight.attempt.route().is_taking_back();
             if !(again && in_time) {
                 return Err(error);
             }

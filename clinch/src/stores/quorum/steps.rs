@@ -23,12 +23,11 @@ const LEAST: Duration = Duration::from_millis(1);
 /// Calls to nodes, each with its node's number.
 type Calls<T> = FuturesUnordered<BoxFuture<'static, (usize, Result<T, StoreError>)>>;
 
-/// Notes on a part of an attempt: it was asked for on its node and not answered, or it was taken back there without an
-/// answer that settles it. What was taken back must not be asked for again, because the release may still arrive.
+/// The note on a part of an attempt that it was asked for on its node and not answered. (That it is being taken back there is
+/// known by its [route](Attempt::route) itself.)
 #[derive(Debug, Default, Clone)]
 pub(super) struct Marks {
     asked: Arc<Mark>,
-    taken_back: Arc<Mark>,
 }
 
 /// Not empty, so that each has an address of its own.
@@ -38,24 +37,16 @@ struct Mark {
 }
 
 impl Marks {
-    fn is_taken_back(&self, part: &Attempt) -> bool {
-        has(part, &self.taken_back)
-    }
-
     fn is_asked(&self, part: &Attempt) -> bool {
-        has(part, &self.asked)
+        part.route().unanswered::<Mark>().iter().any(|(found, _)| Arc::ptr_eq(found, &self.asked))
     }
 
     /// Nothing of it is left on its node, and nothing will come.
     fn settle(&self, part: &Attempt) {
         part.route().answered_over(&self.asked);
-        part.route().answered_over(&self.taken_back);
+        part.route().took_back();
         part.unsent();
     }
-}
-
-fn has(part: &Attempt, mark: &Arc<Mark>) -> bool {
-    part.route().unanswered::<Mark>().iter().any(|(found, _)| Arc::ptr_eq(found, mark))
 }
 
 /// Asks one node for its vote.
@@ -81,6 +72,23 @@ async fn take_back(node: &dyn Store, part: &Attempt, marks: &Marks) -> Result<Re
         marks.settle(part);
     }
     Ok(release)
+}
+
+/// Renews what one node granted. A vote that is being taken back is lost, though it may still be there: the release may arrive
+/// any time.
+async fn renew_votes(node: &dyn Store, parts: Vec<Arc<Attempt>>) -> Vec<Result<Renewal, StoreError>> {
+    let ours: Vec<bool> = parts.iter().map(|part| !part.route().is_taking_back()).collect();
+    let asked: Vec<_> =
+        parts.into_iter().zip(&ours).filter(|(_, ours)| **ours).map(|(part, _)| part).collect();
+    let answers = match asked.as_slice() {
+        [] => Vec::new(),
+        [part] => vec![node.renew(part).await],
+        parts => node.renew_each(parts).await,
+    };
+    let mut answers = answers.into_iter();
+    let unheard = || Err(StoreError::unknown(ErrorKind::Protocol, "the node did not answer every renewal"));
+    let answer = |ours| if ours { answers.next().unwrap_or_else(unheard) } else { Ok(Renewal::Lost) };
+    ours.into_iter().map(answer).collect()
 }
 
 impl QuorumStore {
@@ -130,7 +138,7 @@ impl QuorumStore {
         }
         self.rests.end(attempt.token(), A_MOMENT.1).await;
         let parts = attempt.parts(self.nodes.len());
-        if parts.iter().filter(|part| !self.marks.is_taken_back(part)).count() < majority(parts.len()) {
+        if parts.iter().filter(|part| !part.route().is_taking_back()).count() < majority(parts.len()) {
             let why = "too many votes of this attempt are still being taken back for it to be granted";
             return Err(StoreError::unknown(ErrorKind::Busy, why));
         }
@@ -139,7 +147,7 @@ impl QuorumStore {
         // Before the first byte goes out to any of them.
         attempt.sending();
         let mut calls = self.ask(parts, |node, part, marks| async move {
-            if marks.is_taken_back(&part) {
+            if part.route().is_taking_back() {
                 let why = "what this attempt had there is still being taken back";
                 return Err(StoreError::unknown(ErrorKind::Busy, why));
             }
@@ -208,7 +216,7 @@ impl QuorumStore {
         for (number, _) in ballot.answers().iter().filter(|(_, vote)| *vote == Vote::Granted) {
             let (node, part, marks) =
                 (self.nodes[*number].clone(), parts[*number].clone(), self.marks.clone());
-            part.route().sending_over(&marks.taken_back);
+            part.route().taking_back();
             let number = *number;
             calls.push(Box::pin(async move { (number, take_back(&*node, &part, &marks).await) }));
         }
@@ -228,29 +236,9 @@ impl QuorumStore {
     pub(super) async fn renew_by_majority(&self, leases: &[&Attempt]) -> Vec<Result<Renewal, StoreError>> {
         let renewed = |(number, node): (usize, &Arc<dyn Store>)| {
             let part = |lease: &&Attempt| lease.parts(self.nodes.len())[number].clone();
-            // A vote that is being taken back does not count, though it may still be there: the release may arrive any time.
-            let (mut ours, mut parts) = (Vec::new(), Vec::new());
-            for part in leases.iter().map(part) {
-                ours.push(!self.marks.is_taken_back(&part));
-                if ours.last() == Some(&true) {
-                    parts.push(part);
-                }
-            }
+            let parts: Vec<_> = leases.iter().map(part).collect();
             let node = node.clone();
-            async move {
-                let answers = match parts.as_slice() {
-                    [] => Vec::new(),
-                    [part] => vec![node.renew(part).await],
-                    parts => node.renew_each(parts).await,
-                };
-                let mut answers = answers.into_iter();
-                let unheard = || Err(StoreError::unknown(ErrorKind::Unavailable, "it was not told of"));
-                let answer = |ours| match ours {
-                    true => answers.next().unwrap_or_else(unheard),
-                    false => Ok(Renewal::Lost),
-                };
-                (number, ours.into_iter().map(answer).collect::<Vec<_>>())
-            }
+            async move { (number, renew_votes(&*node, parts).await) }
         };
         let mut calls: FuturesUnordered<_> = self.nodes.iter().enumerate().map(renewed).collect();
         let mut ballots: Vec<_> = leases.iter().map(|_| Ballot::new(self.nodes.len())).collect();

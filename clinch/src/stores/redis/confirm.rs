@@ -9,7 +9,7 @@ use redis::Value;
 use super::address::Replicas;
 use super::error::nonsense;
 use crate::lease::Attempt;
-use crate::store::{ErrorKind, StoreError};
+use crate::store::{ErrorKind, Release, StoreError};
 use crate::stores::StoreOptions;
 
 /// Whether replicas can be waited for within the limit of a call.
@@ -54,8 +54,21 @@ pub(super) fn being_taken_back(attempt: &Attempt) -> Option<StoreError> {
     attempt.route().is_taking_back().then(|| StoreError::unknown(ErrorKind::Busy, why))
 }
 
-/// What is told if it could not even be given back.
-pub(super) fn not_given_back(too_few: &StoreError, error: &StoreError) -> StoreError {
-    let message = format!("{}, or so it should be: {}", too_few.message(), error.message());
-    StoreError::unknown(error.kind(), message)
+/// Gives back what too few confirmed, by `release`, and says what is told of it: something else if that fails too.
+pub(super) async fn give_back(
+    attempt: &Attempt,
+    too_few: StoreError,
+    release: impl Future<Output = Result<Release, StoreError>>,
+) -> StoreError {
+    attempt.route().taking_back();
+    match release.await {
+        Ok(_) => {
+            attempt.route().took_back();
+            too_few
+        }
+        Err(error) => {
+            let message = format!("{}, or so it should be: {}", too_few.message(), error.message());
+            StoreError::unknown(error.kind(), message)
+        }
+    }
 }

@@ -198,14 +198,7 @@ impl Store for RedisStore {
             let verdict = claims::verdict(attempt, answer)?;
             match too_few {
                 Some(too_few) if matches!(verdict, Verdict::Granted(_)) => {
-                    attempt.route().taking_back();
-                    match self.end(attempt, &claims::release(&self.names, attempt)).await {
-                        Ok(_) => {
-                            attempt.route().took_back();
-                            Err(too_few)
-                        }
-                        Err(error) => Err(confirm::not_given_back(&too_few, &error)),
-                    }
+                    Err(confirm::give_back(attempt, too_few, self.release(attempt)).await)
                 }
                 _ => Ok(verdict),
             }
