@@ -2,6 +2,7 @@
 
 pub mod browser;
 pub mod deployment;
+mod hearing;
 pub mod history;
 pub mod http;
 pub mod ledger;
@@ -12,3 +13,5 @@ pub mod proxy;
 pub mod serve;
 pub mod server;
 pub mod sim;
+
+pub use hearing::hears;

@@ -8,6 +8,7 @@ use axum::routing::{MethodRouter, post as on_post};
 use clinch::http::Web;
 use clinch::submit::{Disconnect, DuplicatePolicy, Guards, LockPolicy};
 use clinch::{LockManager, LockOptions, Outcome};
+use clinch_testkit::hears;
 use clinch_testkit::proxy::FaultProxy;
 use clinch_testkit::server::RedisServer;
 use serde_json::json;
@@ -131,6 +132,7 @@ async fn a_handler_enters_again_what_its_layer_holds() {
     let server = RedisServer::start();
     let proxy = Arc::new(FaultProxy::start(server.addr()).await);
     let locks = LockManager::connect(&proxy.url()).await.unwrap();
+    hears(&locks, &LockManager::connect(&server.url()).await.unwrap()).await;
     let web = Web::new(Guards::new(locks.clone()));
     let (say, mut said) = tokio::sync::mpsc::unbounded_channel();
     let handler = move || {
