@@ -117,7 +117,7 @@ async fn a_grant_that_lands_after_the_time_out_is_released() {
 async fn a_renewal_whose_reply_is_lost_does_not_move_the_deadline() {
     let bench = Bench::start().await;
     let manager = LockManager::builder()
-        .call_timeout(Duration::from_millis(200))
+        .call_timeout(Duration::from_secs(1))
         .connect(&bench.proxy.url())
         .await
         .unwrap();
@@ -258,7 +258,7 @@ async fn a_reset_in_mid_reply_is_a_lost_reply_and_replies_are_never_mixed_up() {
 
     // The reply to a call that was given up arrives later, while another call waits for its own.
     let hasty = LockManager::builder()
-        .call_timeout(Duration::from_millis(100))
+        .call_timeout(Duration::from_secs(1))
         .connect(&bench.proxy.url())
         .await
         .unwrap();
@@ -267,7 +267,7 @@ async fn a_reset_in_mid_reply_is_a_lost_reply_and_replies_are_never_mixed_up() {
     assert!(matches!(error, Error::Engine { .. }), "{error}");
     let denied = tokio::spawn({
         let hasty = hasty.clone();
-        async move { hasty.lock("foreign", waiting(TTL, Duration::from_millis(500))).await }
+        async move { hasty.lock("foreign", waiting(TTL, Duration::from_secs(2))).await }
     });
     bench.proxy.release_held();
     let error = denied.await.unwrap().unwrap_err();

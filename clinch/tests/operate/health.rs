@@ -156,7 +156,7 @@ async fn attempts_that_are_not_asked_yet_are_told() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.addr()).await;
     let locks =
-        LockManager::builder().call_timeout(Duration::from_millis(100)).connect(&proxy.url()).await.unwrap();
+        LockManager::builder().call_timeout(Duration::from_secs(1)).connect(&proxy.url()).await.unwrap();
     proxy.stall();
     let failed = async {
         loop {
