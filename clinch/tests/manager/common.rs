@@ -1,6 +1,7 @@
 //! A server, a fault proxy before it, and managers on both.
 
 use std::pin::Pin;
+use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -46,20 +47,25 @@ impl Bench {
         Self { server, proxy, hashes }
     }
 
-    /// A manager whose connections go through the proxy.
+    /// A manager whose connections go through the proxy. Its calls have more time than they need on a busy machine.
     pub(crate) async fn manager(&self) -> LockManager {
+        let builder = LockManager::builder().call_timeout(Duration::from_secs(5));
+        builder.connect(&self.proxy.url()).await.unwrap()
+    }
+
+    /// A manager with the time limits that there are unless others are set: for tests that wait for their end.
+    pub(crate) async fn hasty(&self) -> LockManager {
         LockManager::connect(&self.proxy.url()).await.unwrap()
     }
 
     /// A manager whose calls may take as long as a busy machine likes: for tests in which time limits are not what is tested.
     pub(crate) async fn patient(&self) -> LockManager {
-        let builder = LockManager::builder().call_timeout(Duration::from_secs(30));
-        builder.connect(&self.proxy.url()).await.unwrap()
+        LockManager::builder().call_timeout(LONG).connect(&self.proxy.url()).await.unwrap()
     }
 
-    /// A manager that the proxy does not see.
+    /// A manager that the proxy does not see, and whose calls may take as long as a busy machine likes.
     pub(crate) async fn outsider(&self) -> LockManager {
-        LockManager::connect(&self.server.url()).await.unwrap()
+        patient(&self.server).await
     }
 
     /// Whether a command is this step.
@@ -101,6 +107,30 @@ impl Bench {
     }
 }
 
+async fn patient(server: &RedisServer) -> LockManager {
+    LockManager::builder().call_timeout(LONG).connect(&server.url()).await.unwrap()
+}
+
+/// The clock of this runtime stands still, while connections go on: what happens meanwhile needs no pause to pass, and is not too
+/// late however slow the machine is. Dropped, it goes on. For a runtime with a single thread.
+pub(crate) struct StandingClock(#[expect(dead_code, reason = "its end is what is heard")] mpsc::Sender<()>);
+
+impl StandingClock {
+    pub(crate) fn stop() -> Self {
+        tokio::time::pause();
+        let (stands, ended) = mpsc::channel();
+        // When there is nothing to do, a paused clock leaps to its next timer, but not while a blocking task runs.
+        tokio::task::spawn_blocking(move || ended.recv_timeout(LONG));
+        Self(stands)
+    }
+}
+
+impl Drop for StandingClock {
+    fn drop(&mut self) {
+        tokio::time::resume();
+    }
+}
+
 /// Waits until something that only the server can tell is true; the pause is not what makes it so.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + LONG;
@@ -113,6 +143,25 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Polls a future once.
 pub(crate) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
+}
+
+/// Polls a writer that waits behind a reader until a new reader is held back for it.
+pub(crate) async fn holds_back<T>(
+    mut writer: Pin<&mut impl Future<Output = T>>,
+    readers: &LockManager,
+    key: &str,
+) {
+    let reading = LockOptions::new(TTL).shared();
+    let held_back = async {
+        while let Some(guard) = readers.try_lock(key, reading.clone()).await.unwrap() {
+            guard.release().await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = writer.as_mut() => panic!("it writes while it is read"),
+        held_back = tokio::time::timeout(LONG, held_back) => held_back.expect("a writer waits"),
+    }
 }
 
 /// A TTL and a wait.
@@ -140,6 +189,6 @@ pub(crate) async fn list_all(manager: &LockManager) -> Vec<Holder> {
 /// The two engines on which a promise is shown.
 pub(crate) async fn both() -> [(LockManager, Option<RedisServer>); 2] {
     let server = RedisServer::start();
-    let redis = LockManager::connect(&server.url()).await.unwrap();
+    let redis = patient(&server).await;
     [(LockManager::connect("memory:").await.unwrap(), None), (redis, Some(server))]
 }

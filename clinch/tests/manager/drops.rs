@@ -172,7 +172,7 @@ fn a_starved_executor_loses_its_lease_unless_the_manager_has_its_own_runtime() {
     let own = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let starved = Builder::new_current_thread().enable_all().build().unwrap();
     starved.block_on(async {
-        let ttl = Duration::from_millis(600);
+        let ttl = Duration::from_secs(2);
         let options = clinch::LockOptions::new(ttl).renew();
         let shared = LockManager::connect(&server.url()).await.unwrap();
         let own = LockManager::builder().runtime(own.handle().clone()).connect(&server.url()).await.unwrap();
@@ -236,7 +236,7 @@ async fn a_dropped_manager_finishes_its_releases() {
 #[tokio::test]
 async fn a_dropped_release_goes_on_in_the_background() {
     let bench = Bench::start().await;
-    let manager = bench.manager().await;
+    let manager = bench.hasty().await;
     let guard = take(&manager, "k").await;
     bench.strike(Step::Release, Action::DropRequestThenStall);
     assert!(timeout(Duration::from_millis(50), guard.release()).await.is_err());

@@ -13,7 +13,7 @@ use clinch_testkit::proxy::{Action, Rule};
 use clinch_testkit::server::{RedisServer, Reply};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::common::{Bench, LONG, Step, TTL, eventually, poll_once, take, waiting};
+use crate::common::{Bench, LONG, StandingClock, Step, TTL, eventually, poll_once, take, waiting};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -41,7 +41,7 @@ async fn releases_in_doubt_starve_neither_renewals_nor_other_releases() {
 
     drop(take(&manager, "dropped").await);
     bench.free("dropped").await;
-    let options = LockOptions::new(ms(1_500)).renew_every(ms(100));
+    let options = LockOptions::new(ms(3_000)).renew_every(ms(200));
     let kept = manager.try_lock("kept", options).await.unwrap().unwrap();
     tokio::select! {
         loss = kept.lost() => panic!("{loss:?} after {} renewals", bench.count(Step::Renew)),
@@ -55,9 +55,9 @@ async fn releases_in_doubt_starve_neither_renewals_nor_other_releases() {
 #[tokio::test]
 async fn callers_at_the_bound_do_not_starve_renewals() {
     let bench = Bench::start().await;
-    let builder = LockManager::builder().call_timeout(ms(300)).max_in_flight(4);
+    let builder = LockManager::builder().call_timeout(ms(1_000)).max_in_flight(4);
     let manager = builder.connect(&bench.proxy.url()).await.unwrap();
-    let options = LockOptions::new(ms(2_000)).renew_every(ms(150));
+    let options = LockOptions::new(ms(4_000)).renew_every(ms(300));
     let kept = manager.try_lock("kept", options).await.unwrap().unwrap();
     // One answer in 20 ms for 200 callers, who come again when they are turned away.
     bench.proxy.add(Rule::new(Action::DelayReply(ms(20))).matching(bench.is(Step::Acquire)).always());
@@ -151,8 +151,11 @@ async fn after_failures(failures: usize) -> (Bench, LockManager) {
     (bench, manager)
 }
 
-/// Shorter than the pause after eight failures, which is half a second at least, and long for a connect.
-const PATIENCE: Duration = ms(450);
+/// A call that takes no pause: without one it needs no time to pass.
+async fn connects_at_once(manager: &LockManager) {
+    let _clock = StandingClock::stop();
+    manager.ping().await.expect("no pause");
+}
 
 /// The pause after failures counts from the last one: where it is over, the first call connects at once.
 #[tokio::test]
@@ -161,7 +164,7 @@ async fn a_pause_that_is_over_is_not_taken_again() {
     // Real time, because connections are: the longest pause.
     sleep(ms(1_020)).await;
     bench.proxy.refuse(false).await;
-    timeout(PATIENCE, manager.ping()).await.expect("no pause").unwrap();
+    connects_at_once(&manager).await;
 }
 
 /// The same where nobody was waiting any more when the last connect failed.
@@ -171,10 +174,11 @@ async fn a_pause_counts_from_a_failure_that_nobody_waited_for() {
     let mut impatient = Box::pin(manager.ping());
     assert!(poll_once(impatient.as_mut()).await.is_pending());
     drop(impatient);
-    // Real time: the longest pause before that connect, which fails too, and the longest one after it.
-    sleep(ms(640 + 1_020)).await;
+    // Real time: the longest pause before that connect, which fails too, the longest one after it, and a second for a busy
+    // machine, on which both are late.
+    sleep(ms(640 + 1_020 + 1_000)).await;
     bench.proxy.refuse(false).await;
-    timeout(PATIENCE, manager.ping()).await.expect("no pause").unwrap();
+    connects_at_once(&manager).await;
 }
 
 /// Proves: T2
@@ -214,16 +218,16 @@ async fn a_lease_ended_by_force_does_not_deny_its_own_process() {
 #[tokio::test]
 async fn the_limit_of_a_call_covers_its_connect() {
     let bench = Bench::start().await;
-    let manager = LockManager::builder().call_timeout(ms(2_000)).connect(&bench.proxy.url()).await.unwrap();
-    bench.proxy.add(Rule::new(Action::DelayReply(ms(1_800))).named("PING").always());
+    let manager = LockManager::builder().call_timeout(ms(5_000)).connect(&bench.proxy.url()).await.unwrap();
+    bench.proxy.add(Rule::new(Action::DelayReply(ms(3_000))).named("PING").always());
     bench.strike(Step::Acquire, Action::HoldReply);
     bench.proxy.cut_all().await;
     let started = Instant::now();
     let error = manager.try_lock("k", TTL).await.unwrap_err();
     let Error::Engine { cause, .. } = &error else { panic!("{error}") };
     assert_eq!((cause.kind(), cause.effect()), (ErrorKind::Timeout, Effect::Unknown), "{error}");
-    // A limit for each would be 3.8 s.
-    assert!(started.elapsed() < ms(3_600), "{:?}", started.elapsed());
+    // A limit for each would be 8 s.
+    assert!(started.elapsed() < ms(7_900), "{:?}", started.elapsed());
 }
 
 /// Fault: 34
@@ -274,13 +278,13 @@ async fn a_subscription_that_is_cut_again_and_again_is_no_storm() {
         }
     };
     // Real time: what is to be shown is that little happens in it.
-    let wait = manager.try_lock("k", waiting(TTL, ms(1_500)).retry_interval(LONG));
+    let wait = manager.try_lock("k", waiting(TTL, ms(3_000)).retry_interval(LONG));
     tokio::select! {
         () = cut => {}
         denied = wait => assert!(denied.unwrap().is_none()),
     }
     let opened = bench.proxy.connections_opened() - opened;
-    assert!((2..20).contains(&opened), "{opened} connections in 1.5 s");
+    assert!((2..20).contains(&opened), "{opened} connections in 3 s");
 }
 
 /// Who stood in line and left takes the subscription along, also if he was called to its head meanwhile.

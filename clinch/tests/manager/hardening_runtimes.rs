@@ -30,7 +30,7 @@ fn a_connect_that_ends_with_its_runtime_poisons_no_later_call() {
     let bench = keeper.block_on(Bench::start());
     let manager = first.block_on(async {
         let manager = LockManager::builder()
-            .call_timeout(Duration::from_millis(200))
+            .call_timeout(Duration::from_secs(1))
             .connect(&bench.proxy.url())
             .await
             .unwrap();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clinch::stores::memory::MemoryStore;
 use clinch::{DeniedBy, Error, Limit, LockGuard, LockManager, LockOptions, Outcome};
+use clinch_testkit::hears;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
@@ -120,6 +121,7 @@ async fn waiters_are_woken_in_their_order() {
 async fn a_storm_costs_a_call_for_each_permit() {
     let bench = Bench::start().await;
     let manager = bench.manager().await;
+    hears(&manager, &bench.outsider().await).await;
     let limit = manager.limit("export", 8).unwrap();
     drop(take(&limit).await);
     eventually("it is given back", || {
@@ -201,12 +203,12 @@ async fn a_lock_with_a_limit_is_one_command_each_way() {
 async fn a_lock_with_a_limit_is_waited_for_and_renewed() {
     for (locks, _server) in both().await {
         let limit = locks.limit("export", 1).unwrap();
-        let ttl = Duration::from_millis(400);
+        let ttl = Duration::from_secs(2);
         let options =
             LockOptions::new(ttl).limited_by(&limit, ttl * 2).renew().wait(LONG).retry_interval(LONG);
         let first = locks.lock("order:1", options.clone()).await.unwrap();
         let mut second = Box::pin(locks.lock("order:2", options));
-        assert!(tokio::time::timeout(ttl * 3, second.as_mut()).await.is_err(), "the first is renewed");
+        assert!(tokio::time::timeout(ttl * 2, second.as_mut()).await.is_err(), "the first is renewed");
         assert!(first.is_valid());
         assert!(first.release().await.unwrap());
         let second = tokio::time::timeout(LONG, second).await.unwrap().unwrap();

@@ -263,10 +263,10 @@ async fn inspect_and_denials_tell_who_holds_it() {
 async fn every_lock_expires_on_its_own() {
     let server = RedisServer::start();
     let manager = LockManager::connect(&server.url()).await.unwrap();
-    let ttl = Duration::from_millis(300);
+    let ttl = Duration::from_secs(2);
     let guard = manager.try_lock("k", ttl).await.unwrap().unwrap();
     let left = server.pttl("clinch:lock:k");
-    assert!(left > 0 && left <= 300, "{left}");
+    assert!(left > 0 && left <= 2_000, "{left}");
     assert_eq!(guard.lost().await, Loss::Expired);
     assert!(!guard.is_valid());
     eventually("the key is gone", || !server.exists("clinch:lock:k")).await;

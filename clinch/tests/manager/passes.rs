@@ -9,7 +9,7 @@ use clinch_testkit::proxy::{Action, Rule};
 use futures_util::future::join_all;
 use tokio::time::{Instant, advance, sleep, timeout};
 
-use crate::common::{Bench, LONG, Step, TTL, eventually, poll_once, take, waiting};
+use crate::common::{Bench, LONG, StandingClock, Step, TTL, eventually, poll_once, take, waiting};
 
 /// Proves: B5, T7
 /// A local waiter with the same TTL gets the lease itself: the same token, no acquire and no release, one renewal that nobody
@@ -18,6 +18,7 @@ use crate::common::{Bench, LONG, Step, TTL, eventually, poll_once, take, waiting
 async fn the_next_in_line_gets_the_lease_without_a_call() {
     let bench = Bench::start().await;
     let locks = bench.manager().await;
+    let clock = StandingClock::stop(); // a lease is passed on for a short time only
     let first = take(&locks, "k").await;
     let token = first.token().clone();
     let lease = first.lease();
@@ -27,6 +28,7 @@ async fn the_next_in_line_gets_the_lease_without_a_call() {
     assert!(first.release().await.unwrap());
     let second = second.await.unwrap();
     assert_eq!((second.token(), bench.count(Step::Acquire), bench.count(Step::Release)), (&token, 0, 0));
+    drop(clock);
     // The first one's time is over, though the lease lives.
     assert!(!lease.is_valid() && second.is_valid());
     assert_eq!(lease.lost().await, Loss::Released);
@@ -55,11 +57,12 @@ async fn only_what_fits_is_passed_on() {
         (plain().fair(), plain().fair(), false),
         (plain().shared(), plain(), false),
     ] {
+        let clock = StandingClock::stop(); // a lease is passed on for a short time only
         let first = locks.lock("k", mine.clone()).await.unwrap();
         let token = first.token().clone();
         let mut second = Box::pin(locks.lock("k", next.clone()));
-        let _ = timeout(Duration::from_millis(20), second.as_mut()).await.map(|_| panic!("held"));
-        drop(first);
+        assert!(poll_once(second.as_mut()).await.is_pending());
+        drop((first, clock));
         let second = timeout(LONG, second).await.unwrap().unwrap();
         assert_eq!(*second.token() == token, passes, "{mine:?} then {next:?}");
         second.release().await.unwrap();
@@ -151,6 +154,7 @@ async fn with_little_left_it_is_renewed_first() {
 async fn what_the_engine_no_longer_has_is_not_passed_on() {
     let bench = Bench::start().await;
     let locks = bench.manager().await;
+    let clock = StandingClock::stop(); // a lease is passed on for a short time only
     let first = take(&locks, "k").await;
     let token = first.token().clone();
     let mut waiters: Vec<_> = (0..2).map(|_| Box::pin(locks.lock("k", waiting(TTL, LONG)))).collect();
@@ -158,7 +162,7 @@ async fn what_the_engine_no_longer_has_is_not_passed_on() {
         assert!(poll_once(waiter.as_mut()).await.is_pending());
     }
     bench.server.command(&["DEL", "clinch:lock:k"]);
-    drop(first);
+    drop((first, clock));
     // Passed on in good faith; the renewal finds out.
     let second = waiters.remove(0).await.unwrap();
     assert_eq!(second.token(), &token);
@@ -176,6 +180,7 @@ async fn what_the_engine_no_longer_has_is_not_passed_on() {
 async fn a_pass_that_nobody_takes_goes_on() {
     let bench = Bench::start().await;
     let locks = bench.manager().await;
+    let clock = StandingClock::stop(); // a lease is passed on for a short time only
     let first = take(&locks, "k").await;
     let token = first.token().clone();
     let mut waiters: Vec<_> = (0..3).map(|_| Box::pin(locks.lock("k", waiting(TTL, LONG)))).collect();
@@ -186,7 +191,7 @@ async fn a_pass_that_nobody_takes_goes_on() {
     drop(waiters.remove(0));
     let second = waiters.remove(0).await.unwrap();
     assert_eq!(second.token(), &token);
-    drop(second);
+    drop((second, clock));
     // And with nobody left it goes back.
     drop(waiters);
     bench.free("k").await;

@@ -43,17 +43,15 @@ async fn a_guard_tells_the_truth_about_its_time() {
 async fn validity_ends_before_the_servers_expiry() {
     let bench = Bench::start().await;
     let manager = bench.manager().await;
-    bench.strike(Step::Acquire, Action::DelayReply(Duration::from_millis(200)));
-    let before = Instant::now();
+    let delay = Duration::from_millis(200);
+    bench.strike(Step::Acquire, Action::DelayReply(delay));
     let ttl = Duration::from_secs(20);
     let guard = manager.try_lock("k", ttl).await.unwrap().unwrap();
-    let remaining = guard.remaining();
+    // The server first: whatever passes between the two looks counts for the guard only.
     let server = Duration::from_millis(bench.server.pttl("clinch:lock:k").try_into().unwrap());
+    let remaining = guard.remaining();
     assert!(remaining <= server, "{remaining:?} against {server:?}");
-    assert!(
-        remaining <= ttl - before.elapsed() - ttl / 100 + Duration::from_millis(50),
-        "drift is allowed for"
-    );
+    assert!(remaining <= ttl - delay - ttl / 100, "drift is allowed for: {remaining:?}");
 }
 
 /// Proves: B1
@@ -62,7 +60,7 @@ async fn validity_ends_before_the_servers_expiry() {
 async fn lost_fires_in_time_while_a_renewal_hangs() {
     let bench = Bench::start().await;
     let manager = bench.manager().await;
-    let ttl = Duration::from_millis(600);
+    let ttl = Duration::from_secs(2);
     bench.proxy.add(Rule::new(Action::HoldRequest).matching(bench.is(Step::Renew)));
     let guard = manager.try_lock("k", LockOptions::new(ttl).renew()).await.unwrap().unwrap();
     let (loss, ()) = tokio::join!(guard.lost(), bench.proxy.wait_until_held());
@@ -135,7 +133,7 @@ async fn a_lease_survives_an_outage_shorter_than_its_validity() {
     let bench = Bench::start().await;
     let manager = bench.manager().await;
     let guard = manager
-        .try_lock("k", LockOptions::new(Duration::from_secs(3)).renew_every(Duration::from_millis(100)))
+        .try_lock("k", LockOptions::new(Duration::from_secs(10)).renew_every(Duration::from_millis(100)))
         .await;
     let guard = guard.unwrap().unwrap();
     bench.proxy.refuse(true).await;

@@ -114,7 +114,7 @@ async fn slow_keys_delay_no_other() {
 async fn thousands_of_leases_are_renewed_on_redis() {
     let bench = Bench::start().await;
     let locks = bench.patient().await;
-    let (count, ttl) = (2_000, Duration::from_secs(3));
+    let (count, ttl) = (2_000, Duration::from_secs(5));
     let guards = take(&locks, "k", count, &LockOptions::new(ttl).renew()).await;
     bench.proxy.reset_counts();
     // The time that passes is what is tested.

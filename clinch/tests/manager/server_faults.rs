@@ -138,7 +138,7 @@ async fn out_of_memory_stops_acquires_but_not_renewals_and_releases() {
 #[tokio::test]
 async fn a_primary_that_became_a_replica_is_looked_for_again() {
     let bench = Bench::start().await;
-    let manager = bench.manager().await;
+    let manager = bench.patient().await;
     let new_primary = RedisServer::start();
     let refusal = b"-READONLY You can't write against a read only replica.\r\n";
     // Whatever is asked over the old connection is refused; a new one leads to the new primary.
@@ -181,7 +181,7 @@ async fn a_busy_server_is_asked_again_within_the_limit() {
         b"-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n",
     ] {
         let bench = Bench::start().await;
-        let manager = bench.manager().await;
+        let manager = bench.patient().await;
         let refused = Action::ReplaceReply(refusal.to_vec());
         bench.proxy.add(Rule::new(refused.clone()).matching(bench.is(Step::Acquire)).times(3));
         let guard = take(&manager, "k").await;
@@ -189,6 +189,8 @@ async fn a_busy_server_is_asked_again_within_the_limit() {
         assert!(guard.release().await.unwrap());
 
         // For good: it ends by itself, and nothing was applied.
+        let manager = bench.hasty().await;
+        bench.proxy.reset_counts();
         bench.proxy.add(Rule::new(refused).matching(bench.is(Step::Acquire)).always());
         let error = timeout(LONG, manager.try_lock("k", TTL)).await.unwrap().unwrap_err();
         assert_eq!(kind(&error), (ErrorKind::Busy, Effect::NotApplied), "{error}");
@@ -297,7 +299,7 @@ async fn helper_that_holds() {
 #[tokio::test]
 async fn a_client_stopped_past_its_ttl_says_lost_at_its_first_check() {
     let server = RedisServer::start();
-    let ttl = Duration::from_millis(500);
+    let ttl = Duration::from_secs(2);
     let mut holder = Holder::start(&server.url(), ttl, true);
     let ask = |holder: &mut Holder| {
         writeln!(holder.child.stdin.as_mut().unwrap()).unwrap();
@@ -319,11 +321,11 @@ async fn a_client_stopped_past_its_ttl_says_lost_at_its_first_check() {
 #[tokio::test]
 async fn a_killed_clients_lock_is_free_within_its_ttl() {
     let server = RedisServer::start();
-    let mut holder = Holder::start(&server.url(), Duration::from_millis(800), true);
+    let mut holder = Holder::start(&server.url(), Duration::from_secs(3), true);
     holder.child.kill().unwrap();
     holder.child.wait().unwrap();
     let left = server.pttl("clinch:lock:k");
-    assert!(left > 0 && left <= 800, "it ends by itself, in {left} ms");
+    assert!(left > 0 && left <= 3_000, "it ends by itself, in {left} ms");
     let manager = LockManager::connect(&server.url()).await.unwrap();
     let guard = manager.lock("k", waiting(TTL, LONG)).await.unwrap();
     assert!(guard.release().await.unwrap());
@@ -338,9 +340,10 @@ async fn the_clients_wall_clock_takes_no_part() {
     // What the client says of its wall clock is in the token, for people; whatever it says, it decides nothing.
     for since in ["0", "99999999999999", "-5", "yesterday"] {
         let token = format!("{}@elsewhere:1:label:7:{since}", "0".repeat(32));
-        server.command(&["SET", "clinch:lock:k", &token, "PX", "400"]);
+        server.command(&["SET", "clinch:lock:k", &token, "PX", "60000"]);
         let holder = manager.inspect("k").await.unwrap().remove(0);
-        assert!(holder.remaining().unwrap() <= Duration::from_millis(400));
+        assert!(holder.remaining().unwrap() <= TTL);
+        server.command(&["PEXPIRE", "clinch:lock:k", "100"]);
         let guard = manager.lock("k", waiting(TTL, LONG)).await.unwrap();
         assert!(guard.is_valid());
         assert!(guard.remaining() > TTL - TTL / 10);

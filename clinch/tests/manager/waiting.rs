@@ -22,7 +22,7 @@ async fn a_waiter_never_spins() {
     let never = Action::ReplaceReply(b"-NOPERM no channels for you\r\n".to_vec());
     bench.proxy.add(Rule::new(never).named("SUBSCRIBE").always());
 
-    let interval = Duration::from_millis(40);
+    let interval = Duration::from_millis(200);
     let started = Instant::now();
     let error = manager.lock("k", waiting(TTL, interval * 10).retry_interval(interval)).await.unwrap_err();
     let elapsed = started.elapsed();
@@ -41,7 +41,7 @@ async fn a_waiter_asks_again_after_subscribing_and_when_the_lease_should_have_en
     let bench = Bench::start().await;
     let manager = bench.manager().await;
     let outsider = bench.outsider().await;
-    let guard = outsider.try_lock("k", Duration::from_millis(400)).await.unwrap().unwrap();
+    let guard = outsider.try_lock("k", Duration::from_secs(2)).await.unwrap().unwrap();
     // Polls are out of the picture, and the holder only expires: nobody publishes anything.
     let options = waiting(TTL, LONG).retry_interval(LONG);
     let waiter = manager.lock("k", options).await.unwrap();
@@ -190,7 +190,7 @@ async fn calls_in_flight_are_bounded() {
     }
 
     // Nothing is answered any more: the first two time out, perhaps two more after them, and the rest never had a turn.
-    let hasty = bounded(Duration::from_millis(200)).connect(&bench.proxy.url()).await.unwrap();
+    let hasty = bounded(Duration::from_secs(2)).connect(&bench.proxy.url()).await.unwrap();
     bench.proxy.reset_counts();
     bench.proxy.add(Rule::new(Action::HoldReply).matching(bench.is(Step::Acquire)).always());
     let mut overloaded = 0;
