@@ -88,7 +88,7 @@ async fn cut_mid_reply_is_a_reset_behind_the_first_bytes() {
 
 #[tokio::test]
 async fn delays_take_their_time() {
-    const DELAY: Duration = Duration::from_millis(100);
+    const DELAY: Duration = Duration::from_millis(1_500);
     let (server, proxy, mut client) = start().await;
     proxy.add(Rule::new(Action::DelayRequest(DELAY)));
     let sent = Instant::now();

@@ -288,7 +288,7 @@ async fn helper_that_writes() {
     let Ok(url) = std::env::var("CLINCH_HELPER_URL") else { return };
     let locks = LockManager::connect(&url).await.unwrap();
     let mut redis = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
-    let options = LockOptions::new(Duration::from_millis(500)).renew().fenced();
+    let options = LockOptions::new(Duration::from_secs(2)).renew().fenced();
     let guard = locks.lock("k", options).await.unwrap();
     let fence = guard.fence().unwrap();
     println!("helper: {fence}");

@@ -185,7 +185,7 @@ async fn an_error_of_reading_comes_back_untouched() {
 #[tokio::test]
 async fn without_the_engine_it_computes_unprotected_if_told_to_go_on() {
     let server = RedisServer::start();
-    let locks = LockManager::builder().call_timeout(Duration::from_millis(200));
+    let locks = LockManager::builder().call_timeout(Duration::from_secs(1));
     let locks = locks.connect(&server.url()).await.unwrap();
     server.stop();
     let flight = async |options| {

@@ -136,9 +136,9 @@ fn who_waits_gets_the_lock_when_it_is_given_back() {
 fn a_wait_that_is_over_says_so() {
     let server = RedisServer::start();
     server.set("clinch:lock:k", "another client's value");
-    let late = run(&server, &["--key", "k", "--wait", "50ms", "--", "true"]);
+    let late = run(&server, &["--key", "k", "--wait", "1s", "--", "true"]);
     assert_eq!(late.code, 75);
-    assert!(late.stderr.contains("waited 50ms"), "{}", late.stderr);
+    assert!(late.stderr.contains("waited 1.0s"), "{}", late.stderr);
     assert_eq!(server.get("clinch:lock:k").as_deref(), Some("another client's value"));
 }
 
@@ -183,12 +183,12 @@ async fn a_signal_that_comes_before_the_answer_leaves_no_lock() {
 #[test]
 fn the_lock_is_renewed_as_long_as_the_command_runs() {
     let server = RedisServer::start();
-    let mut job = clinch(&server, &["--key", "k", "--ttl", "1s", "--", "sh", "-c", UNTIL_TOLD]);
+    let mut job = clinch(&server, &["--key", "k", "--ttl", "2s", "--", "sh", "-c", UNTIL_TOLD]);
     job.expect_line("ready");
     let value = server.get("clinch:lock:k").expect("it is held");
     let began = Instant::now();
     // Time is what is tested: two and a half TTLs.
-    while began.elapsed() < Duration::from_millis(2500) {
+    while began.elapsed() < Duration::from_secs(5) {
         assert_eq!(server.get("clinch:lock:k").as_ref(), Some(&value));
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -201,7 +201,7 @@ fn the_lock_is_renewed_as_long_as_the_command_runs() {
 fn when_the_lease_is_lost_the_command_is_sent_term() {
     let server = RedisServer::start();
     let script = "trap 'echo got TERM; exit 0' TERM; echo ready; read code; exit 99";
-    let mut job = clinch(&server, &["--key", "k", "--ttl", "1s", "--", "sh", "-c", script]);
+    let mut job = clinch(&server, &["--key", "k", "--ttl", "3s", "--", "sh", "-c", script]);
     job.expect_line("ready");
 
     server.set("clinch:lock:k", "somebody else");
@@ -219,7 +219,7 @@ fn when_the_lease_is_lost_the_command_is_sent_term() {
 fn a_command_that_does_not_listen_to_term_is_killed_after_the_grace() {
     let server = RedisServer::start();
     let script = "trap '' TERM; echo ready; read code; echo survived";
-    let args = ["--key", "k", "--ttl", "1s", "--grace", "100ms", "--", "sh", "-c", script];
+    let args = ["--key", "k", "--ttl", "3s", "--grace", "100ms", "--", "sh", "-c", script];
     let mut job = clinch(&server, &args);
     job.expect_line("ready");
 
@@ -236,7 +236,7 @@ fn when_the_lease_is_lost_what_the_command_started_ends_too() {
     // The command itself listens to TERM; what it started does not. Both have the test's stdout.
     let script =
         "trap 'exit 0' TERM; exec 3<&0; (trap '' TERM; echo ready; read code <&3; echo survived) & wait";
-    let args = ["--key", "k", "--ttl", "1s", "--grace", "100ms", "--", "sh", "-c", script];
+    let args = ["--key", "k", "--ttl", "3s", "--grace", "100ms", "--", "sh", "-c", script];
     let mut job = clinch(&server, &args);
     job.expect_line("ready");
 
@@ -271,7 +271,7 @@ fn a_lease_ended_by_force_ends_the_command_at_once() {
 #[test]
 fn an_engine_that_stays_away_costs_the_lease() {
     let server = RedisServer::start();
-    let mut job = clinch(&server, &["--key", "k", "--ttl", "1s", "--", "sh", "-c", UNTIL_TOLD]);
+    let mut job = clinch(&server, &["--key", "k", "--ttl", "2s", "--", "sh", "-c", UNTIL_TOLD]);
     job.expect_line("ready");
     server.kill();
     let job = job.end();
@@ -284,7 +284,7 @@ fn an_engine_that_stays_away_costs_the_lease() {
 #[test]
 fn a_command_that_ended_after_its_lease_does_not_count() {
     let server = RedisServer::start();
-    let mut job = clinch(&server, &["--key", "k", "--ttl", "1s", "--", "sh", "-c", UNTIL_TOLD]);
+    let mut job = clinch(&server, &["--key", "k", "--ttl", "2s", "--", "sh", "-c", UNTIL_TOLD]);
     job.expect_line("ready");
     job.signal(Signal::STOP);
     eventually("the lease has run out", || !server.exists("clinch:lock:k"));
@@ -427,7 +427,7 @@ fn control_c_in_a_terminal_reaches_the_command_once() {
 fn the_lock_of_a_killed_clinch_runs_out() {
     let server = RedisServer::start();
     let script = "echo ready; read line; echo $line";
-    let mut job = clinch(&server, &["--key", "k", "--ttl", "1s", "--", "sh", "-c", script]);
+    let mut job = clinch(&server, &["--key", "k", "--ttl", "3s", "--", "sh", "-c", script]);
     job.expect_line("ready");
     job.signal(Signal::KILL);
     let died = Instant::now();
@@ -436,7 +436,7 @@ fn the_lock_of_a_killed_clinch_runs_out() {
 
     assert_eq!((next.code, next.stdout.as_str()), (0, "my turn\n"));
     // Its TTL, and some time for this machine.
-    assert!(died.elapsed() < Duration::from_secs(4), "{:?}", died.elapsed());
+    assert!(died.elapsed() < Duration::from_secs(20), "{:?}", died.elapsed());
     job.tell("goes on without a lock");
     job.expect_line("goes on without a lock");
     assert_eq!(job.end().code, 128 + 9);

@@ -24,7 +24,7 @@ fn on_a_signal_what_runs_is_finished_and_nothing_new_is_accepted() {
         let mut serve = serve(&["--store", &server.url(), "--playground"]);
         let addr = serve.addr;
         let running = std::thread::spawn(move || {
-            let answer = http::post(addr, "/demo/orders/1/pay?work_ms=2000").send();
+            let answer = http::post(addr, "/demo/orders/1/pay?work_ms=4000").send();
             (answer.status, answer.text())
         });
         let mut stream = serve.get("/console/events").send();
@@ -110,7 +110,7 @@ fn a_signal_ends_it_although_clients_keep_their_connections() {
 fn what_the_library_logs_is_said_from_the_level_that_is_wanted() {
     for (args, lines) in [(&[][..], 0), (&["--log", "warn"], 4), (&["--log", "off"], 0)] {
         let serve = serve(args);
-        let _ = serve.post("/demo/storm?target=orders&count=5&work_ms=1500").send().text();
+        let _ = serve.post("/demo/storm?target=orders&count=5&work_ms=3000").send().text();
         serve.signal(Signal::TERM);
         let ended = serve.end();
         assert_eq!(ended.stderr.matches("duplicate submission").count(), lines, "{}", ended.stderr);

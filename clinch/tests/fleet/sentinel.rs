@@ -18,7 +18,7 @@ async fn start() -> Arc<SentinelDeployment> {
 }
 
 async fn connect(deployment: &SentinelDeployment) -> LockManager {
-    LockManager::connect(&deployment.url()).await.unwrap()
+    LockManager::builder().call_timeout(options().call_timeout).connect(&deployment.url()).await.unwrap()
 }
 
 /// Waits until all servers have a key.
@@ -76,7 +76,7 @@ async fn a_failover_is_followed_and_waiters_wake_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_dies_or_falls_silent_is_looked_for_again() {
     let deployment = start().await;
-    let manager = LockManager::builder().call_timeout(Duration::from_millis(500));
+    let manager = LockManager::builder().call_timeout(Duration::from_secs(2));
     let manager = manager.connect(&deployment.url()).await.unwrap();
     let ttl = Duration::from_secs(20);
     let guard =
@@ -180,7 +180,7 @@ async fn sentinels_have_their_own_password_and_are_learnt() {
     let deployment = Arc::new(deployment.await.unwrap());
     let known = [deployment.sentinels()[0].addr().to_string()];
     let url = deployment.url_by(&known);
-    let manager = LockManager::connect(&url).await.unwrap();
+    let manager = LockManager::builder().call_timeout(options().call_timeout).connect(&url).await.unwrap();
     let diagnosis = manager.diagnose(LONG).await;
     let fact = |name: &str| {
         diagnosis.facts.iter().find(|fact| fact.name == name).and_then(|fact| fact.value.clone())

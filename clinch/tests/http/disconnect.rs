@@ -142,7 +142,7 @@ async fn unless_told_otherwise_duplicates_finish_and_locks_release() {
 /// What is held on for a client that went away is free again when its time is over, and not before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_that_is_kept_is_free_when_its_interval_is_over() {
-    const SHORT: Duration = Duration::from_millis(300);
+    const SHORT: Duration = Duration::from_millis(1_500);
     for engine in Engine::both() {
         for kind in Kind::ALL {
             let case = engine.case_with(Settings::new().intervals(SHORT, HELD)).await;

@@ -40,10 +40,11 @@ impl Bench {
     async fn start(server: RedisServer) -> Self {
         let proxy = FaultProxy::start(server.addr()).await;
         let work = Work::gated();
-        // So that nobody has to wait long for an answer that does not come.
-        let settings = Settings::new().release_within(Duration::from_millis(100));
+        // So that nobody has to wait long for an answer that does not come, and all have the time for one that does.
+        let limit = Duration::from_secs(2);
+        let settings = Settings::new().release_within(limit);
         let web = async |url: &str| {
-            let guards = Guards::new(LockManager::connect(url).await.unwrap());
+            let guards = Guards::new(LockManager::builder().call_timeout(limit).connect(url).await.unwrap());
             Web::new(guards.with_settings(settings.clone()).unwrap())
         };
         let (behind, direct) = (web(&proxy.url()).await, web(&server.url()).await);
@@ -284,7 +285,7 @@ async fn an_engine_that_is_too_slow_is_not_a_request_in_flight() {
     let builder = LockManager::builder().call_timeout(LONG);
     let web = Web::new(Guards::new(builder.connect(&proxy.url()).await.unwrap()));
     let work = Work::open();
-    let service = serve(&web, policy().lease(Duration::from_millis(200)), &work).await;
+    let service = serve(&web, policy().lease(Duration::from_secs(2)), &work).await;
     // The server knows the script by then.
     assert_eq!(from(&service.send(keyed("l", "/orders", &json!({}))).await), From::Run(1));
     server.flushall();

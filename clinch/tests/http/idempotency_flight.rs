@@ -255,7 +255,7 @@ async fn two_services_answer_with_each_others_results() {
 /// Proves: B9
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_takes_longer_than_the_lease_stays_protected() {
-    let lease = Duration::from_secs(1);
+    let lease = Duration::from_secs(2);
     for (engine, [here, there], shared) in pairs().await {
         let work = Work::gated();
         let policy = || IdempotencyPolicy::new().lease(lease);

@@ -210,7 +210,10 @@ pub(crate) async fn pairs() -> [(&'static str, [Web; 2], Engine); 2] {
     let store = Arc::new(MemoryStore::new());
     let memory = [on_memory(&store), on_memory(&store)];
     let server = RedisServer::start();
-    let on_redis = async || Web::new(Guards::new(LockManager::connect(&server.url()).await.unwrap()));
+    let on_redis = async || {
+        let builder = LockManager::builder().call_timeout(LONG);
+        Web::new(Guards::new(builder.connect(&server.url()).await.unwrap()))
+    };
     let redis = [on_redis().await, on_redis().await];
     [("memory", memory, Engine::Memory(store)), ("redis", redis, Engine::Redis(server))]
 }

@@ -20,7 +20,8 @@ async fn whoever_has_its_answer_can_submit_again() {
     const TIMES: usize = 200;
     for engine in Engine::both() {
         for (kind, http2) in Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
-            let (case, probe) = (engine.case().await, Probe::new());
+            let settings = Settings::new().release_within(LONG);
+            let (case, probe) = (engine.case_with(settings).await, Probe::new());
             let app = Router::new().route("/orders", kind.guard(&case.web, probe.handler(), None));
             let service = Service::start(app).await;
             probe.open(TIMES);

@@ -61,7 +61,7 @@ async fn a_release_that_did_not_match_is_a_warning_with_its_reason() {
     let holder = locks.inspect("c").await.unwrap().remove(0);
     assert!(locks.force_release(&holder).await.unwrap());
     drop(forced);
-    let late = locks.lock("d", Duration::from_millis(30)).await.unwrap();
+    let late = locks.lock("d", Duration::from_millis(1_500)).await.unwrap();
     late.lost().await;
     while server.exists("clinch:lock:d") {
         sleep(Duration::from_millis(1)).await;
@@ -123,7 +123,7 @@ async fn an_engine_failure_is_an_error_that_is_not_said_over_and_over() {
     let log = Log::new();
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
-    let held = locks.lock("held", Duration::from_millis(200)).await.unwrap();
+    let held = locks.lock("held", Duration::from_millis(1_500)).await.unwrap();
     server.kill();
     drop(held);
     let began = tokio::time::Instant::now();

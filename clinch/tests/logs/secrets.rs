@@ -156,7 +156,7 @@ async fn plainly(locks: &LockManager, server: &RedisServer, tokens: &Tokens) {
 
 /// What is said when the engine fails in every way it can.
 async fn failing(locks: &LockManager, proxy: &FaultProxy, tokens: &Tokens) {
-    let held = locks.lock("held", Duration::from_millis(300)).await.unwrap();
+    let held = locks.lock("held", Duration::from_millis(1_500)).await.unwrap();
     tokens.see(held.token().as_str());
     for action in [
         Action::CutAfterRequest,
@@ -179,7 +179,7 @@ async fn failing(locks: &LockManager, proxy: &FaultProxy, tokens: &Tokens) {
     let error = locks.lock("c", TTL).await.unwrap_err();
     tracing::error!(%error, ?error, "an application logs what it was told");
     drop(held);
-    sleep(Duration::from_millis(400)).await;
+    sleep(Duration::from_millis(1_600)).await;
     proxy.resume();
 }
 

@@ -208,7 +208,7 @@ async fn an_engine_that_is_gone_or_hangs_is_a_finding_within_the_limit() {
     proxy.stall();
     let started = std::time::Instant::now();
     let diagnosis = locks.diagnose(Duration::from_millis(300)).await;
-    assert!(started.elapsed() < Duration::from_secs(2));
+    assert!(started.elapsed() < LIMIT);
     assert_eq!(names(&diagnosis), ["unreachable"]);
     assert_eq!(diagnosis.value("engine"), Some("redis"));
     proxy.resume();

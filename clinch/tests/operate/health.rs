@@ -13,9 +13,9 @@ use clinch_testkit::proxy::FaultProxy;
 use clinch_testkit::server::{Flavor, RedisServer};
 use tokio::time::Instant;
 
-const LIMIT: Duration = Duration::from_millis(500);
+const LIMIT: Duration = Duration::from_secs(3);
 /// How long an answer may take that has that limit, on a machine that has other things to do.
-const AT_MOST: Duration = Duration::from_millis(1_500);
+const AT_MOST: Duration = Duration::from_secs(15);
 
 async fn within(locks: &LockManager) -> Health {
     let started = Instant::now();
@@ -83,7 +83,7 @@ async fn an_engine_that_hangs_is_down_within_the_limit() {
     let locks = builder.connect(&proxy.url()).await.unwrap();
     proxy.stall();
     let health = within(&locks).await;
-    assert_eq!((health.up, health.error.as_deref()), (false, Some("no answer within 500ms")));
+    assert_eq!((health.up, health.error.as_deref()), (false, Some("no answer within 3s")));
     proxy.resume();
     server.stop();
     let health = within(&locks).await;
@@ -232,7 +232,7 @@ async fn a_store_of_your_own_needs_only_a_ping() {
     assert_eq!((health.up, health.engine, health.latency), (true, "other", Some(took)));
     let started = Instant::now();
     let health = on(None).health(LIMIT).await;
-    assert_eq!((health.up, health.error.as_deref()), (false, Some("no answer within 500ms")));
+    assert_eq!((health.up, health.error.as_deref()), (false, Some("no answer within 3s")));
     assert_eq!(started.elapsed(), LIMIT);
 
     let diagnosis = on(Some(took)).diagnose(LIMIT).await;

@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 /// Longer than any test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// So long that it is not over before a busy machine has looked, and short enough to wait for.
+pub(crate) const MOMENT: Duration = Duration::from_secs(3);
 
 pub(crate) struct Folder(TempDir);
 
@@ -34,7 +36,10 @@ impl Folder {
     }
 
     pub(crate) async fn try_store(&self) -> Result<SqliteStore, StoreError> {
-        SqliteStore::open(self.file(), &StoreOptions::default()).await
+        // A busy machine must not turn into time-outs.
+        let mut options = StoreOptions::default();
+        options.call_timeout = LONG / 2;
+        SqliteStore::open(self.file(), &options).await
     }
 
     /// A look into the file, beside those who use it.

@@ -11,7 +11,7 @@ use clinch::stores::sqlite::SqliteStore;
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{LONG, granted, holders, lock, locks};
+use crate::common::{LONG, MOMENT, granted, holders, lock, locks};
 use crate::{disk, threads};
 
 const PART: &str = "CLINCH_KID";
@@ -103,7 +103,7 @@ async fn kid() {
     let (Ok(part), Ok(file)) = (std::env::var(PART), std::env::var(FILE)) else { return };
     let file = Path::new(&file);
     match part.as_str() {
-        "holds for a second" => hold(file, Duration::from_secs(1)).await,
+        "holds for a moment" => hold(file, MOMENT).await,
         "holds" => hold(file, LONG).await,
         "stops in the middle" => stop_in_the_middle(file),
         "takes three at a time" => take_three(file).await,

@@ -53,7 +53,8 @@ async fn every_metric_moves_and_no_label_has_a_secret_in_it() {
     let server = RedisServer::builder().acl_user(USER, &format!("on >{PASSWORD} ~* &* +@all")).start();
     let proxy = FaultProxy::start(server.addr()).await;
     let url = proxy.url_with(0, Some(USER), Some(PASSWORD));
-    let locks = LockManager::builder().host("host-s3cr3t-label").connect(&url).await.unwrap();
+    let builder = LockManager::builder().host("host-s3cr3t-label").call_timeout(Duration::from_secs(3));
+    let locks = builder.connect(&url).await.unwrap();
     let mut tokens = Vec::new();
 
     // Over HTTP: let in, refused, replayed, in shadow mode.
@@ -92,7 +93,7 @@ async fn every_metric_moves_and_no_label_has_a_secret_in_it() {
     timeout(LONG, renewed.lost()).await.unwrap();
     drop(renewed);
     // Outlived.
-    let short = Duration::from_millis(50);
+    let short = Duration::from_millis(1_500);
     let leaked = locks.lock("s3cr3t-order:2", short).await.unwrap();
     tokens.push(leaked.token().as_str().to_owned());
     eventually("it is found", || ledger.sum(t::GUARDS_LEAKED, &[]) > 0.0).await;

@@ -15,7 +15,8 @@ use crate::common::{LONG, Ledger, TTL, eventually, table};
 async fn bench() -> (RedisServer, FaultProxy, LockManager) {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.addr()).await;
-    let locks = LockManager::connect(&proxy.url()).await.unwrap();
+    let builder = LockManager::builder().call_timeout(Duration::from_secs(3));
+    let locks = builder.connect(&proxy.url()).await.unwrap();
     // The server learns the scripts, so that every step is one command.
     locks.lock("warm", TTL).await.unwrap().release().await.unwrap();
     (server, proxy, locks)
@@ -30,7 +31,7 @@ async fn an_engine_that_is_gone_is_seen_in_every_way() {
     let ledger = Ledger::new();
     let (server, _proxy, locks) = bench().await;
     // What is not known to be free is taken back until it must be.
-    let short = LockOptions::new(Duration::from_millis(100));
+    let short = LockOptions::new(Duration::from_millis(1_500));
     let held = locks.lock("held", short.clone().named("held")).await.unwrap();
     server.kill();
     let plain = short.named("orders");

@@ -125,7 +125,7 @@ async fn losses_and_failed_releases_have_their_causes() {
     assert_eq!(timeout(LONG, renewed.lost()).await.unwrap(), Loss::TakenOver);
     assert!(!renewed.release().await.unwrap());
     // It ran out under its guard.
-    let short = Duration::from_millis(50);
+    let short = Duration::from_millis(1_500);
     let late = locks.lock("b", LockOptions::new(short).named("late")).await.unwrap();
     eventually("it is gone", || !server.exists("clinch:lock:b")).await;
     assert!(!late.release().await.unwrap());

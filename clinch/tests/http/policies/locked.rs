@@ -58,7 +58,7 @@ async fn with_a_wait_the_second_one_comes_after_the_first() {
     for (engine, web, _server) in engines().await {
         let policy = LockPolicy::new("k").ttl(2 * LONG);
         let patient = Bench::with("/", &web.lock(policy.clone().wait(LONG)).unwrap()).await;
-        let hasty = Bench::with("/", &web.lock(policy.wait(Duration::from_millis(20))).unwrap()).await;
+        let hasty = Bench::with("/", &web.lock(policy.wait(Duration::from_secs(1))).unwrap()).await;
         let first = patient.submit(post("/", &json!({}))).await.running();
         let second = tokio::spawn({
             let patient = patient.clone();
