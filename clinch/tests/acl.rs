@@ -53,13 +53,17 @@ impl Harness for UnderAcl {
     fn pace(&self) -> Pace {
         let mut pace = Pace::default();
         pace.at_once = 16;
+        pace.patience = Duration::from_secs(30);
         pace
     }
 
     fn connect(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(async {
             let url = self.0.url_with(0, Some("clinch"), Some(PASSWORD));
-            let store = RedisStore::connect(&url, &StoreOptions::default()).await?;
+            // Time limits are not what is tested.
+            let mut options = StoreOptions::default();
+            options.call_timeout = Duration::from_secs(10);
+            let store = RedisStore::connect(&url, &options).await?;
             Ok(Arc::new(store) as Arc<dyn Store>)
         })
     }

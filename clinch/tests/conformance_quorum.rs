@@ -77,6 +77,7 @@ impl Harness for OnThree {
         pace.lag = Duration::from_millis(100);
         pace.ttl = 8 * pace.lag;
         pace.at_once = 2;
+        pace.patience = Duration::from_secs(30);
         pace
     }
 }

@@ -29,12 +29,16 @@ impl Harness for OnRedis {
     fn pace(&self) -> Pace {
         let mut pace = Pace::default();
         pace.at_once = 16;
+        pace.patience = Duration::from_secs(30);
         pace
     }
 
     fn connect(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(async {
-            let store = RedisStore::connect(&self.0.url(), &StoreOptions::default()).await?;
+            // Time limits are not what is tested.
+            let mut options = StoreOptions::default();
+            options.call_timeout = Duration::from_secs(10);
+            let store = RedisStore::connect(&self.0.url(), &options).await?;
             Ok(Arc::new(store) as Arc<dyn Store>)
         })
     }

@@ -22,7 +22,10 @@ impl OnSqlite {
     }
 
     async fn store(&self) -> Result<SqliteStore, clinch::store::StoreError> {
-        SqliteStore::open(self.0.path().join("locks.db"), &StoreOptions::default()).await
+        // Time limits are not what is tested.
+        let mut options = StoreOptions::default();
+        options.call_timeout = Duration::from_secs(10);
+        SqliteStore::open(self.0.path().join("locks.db"), &options).await
     }
 }
 
@@ -30,6 +33,7 @@ impl Harness for OnSqlite {
     fn pace(&self) -> Pace {
         let mut pace = Pace::default();
         pace.at_once = 16;
+        pace.patience = Duration::from_secs(30);
         pace
     }
 

@@ -200,7 +200,7 @@ async fn redis_writes_over_nothing_that_it_does_not_know() {
 async fn a_lease_that_is_passed_on_leaves_its_last_holder_behind() {
     let server = RedisServer::start();
     let mut redis = connection(&server).await;
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = LockManager::builder().call_timeout(LONG).connect(&server.url()).await.unwrap();
     let options = LockOptions::new(LONG).wait(LONG).fenced();
     let first = locks.lock("k", options.clone()).await.unwrap();
     let next = tokio::spawn({
@@ -229,13 +229,13 @@ async fn a_lease_that_is_passed_on_leaves_its_last_holder_behind() {
 #[tokio::test]
 async fn a_holder_from_before_the_engine_forgot_everything_is_refused() {
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = LockManager::builder().call_timeout(LONG).connect(&server.url()).await.unwrap();
     let register = FencedRegister::new();
     let before = locks.lock("k", LockOptions::new(LONG).fenced()).await.unwrap();
     register.write(before.fence().unwrap(), 1).unwrap();
     server.flushall();
     // Another process, which has seen nothing of it.
-    let others = LockManager::connect(&server.url()).await.unwrap();
+    let others = LockManager::builder().call_timeout(LONG).connect(&server.url()).await.unwrap();
     let after = others.lock("k", LockOptions::new(LONG).fenced()).await.unwrap();
     register.write(after.fence().unwrap(), 2).unwrap();
     assert!(register.write(before.fence().unwrap(), 1).is_err());
@@ -311,7 +311,7 @@ async fn a_client_stopped_past_its_ttl_cannot_write() {
     let before = Fence::new(writer.says().parse().unwrap());
     writer.signal(Signal::STOP);
 
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = LockManager::builder().call_timeout(LONG).connect(&server.url()).await.unwrap();
     let guard = locks.lock("k", LockOptions::new(LONG).wait(LONG).fenced()).await.unwrap();
     let after = guard.fence().unwrap();
     let value = FencedKey::new("value");

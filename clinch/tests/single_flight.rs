@@ -81,7 +81,7 @@ async fn pairs() -> [([LockManager; 2], Option<RedisServer>); 2] {
     let store = Arc::new(MemoryStore::new());
     let memory = || LockManager::builder().store(store.clone()).build().unwrap();
     let server = RedisServer::start();
-    let redis = async || LockManager::connect(&server.url()).await.unwrap();
+    let redis = async || LockManager::builder().call_timeout(LONG).connect(&server.url()).await.unwrap();
     let redis = [redis().await, redis().await];
     [([memory(), memory()], None), (redis, Some(server))]
 }

@@ -205,8 +205,8 @@ async fn denied_or_joined(store: &RedisClusterStore, like: &Attempt) {
 async fn subscriptions_move_with_their_slot() {
     let cluster = start(3, 0).await;
     let (holder, waiter) = (
-        LockManager::connect(&cluster.url()).await.unwrap(),
-        LockManager::connect(&cluster.url()).await.unwrap(),
+        LockManager::builder().call_timeout(LONG).connect(&cluster.url()).await.unwrap(),
+        LockManager::builder().call_timeout(LONG).connect(&cluster.url()).await.unwrap(),
     );
     let sharded = cluster.nodes()[0].version().has_redis(7, 0);
     let how = if sharded { "SHARDNUMSUB" } else { "NUMSUB" };

@@ -49,7 +49,7 @@ async fn acquired_and_released_are_details_with_key_guard_and_times() {
 async fn a_release_that_did_not_match_is_a_warning_with_its_reason() {
     let log = Log::new();
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = LockManager::builder().call_timeout(LONG).connect(&server.url()).await.unwrap();
     // In place, and in the background.
     let forgotten = locks.lock("a", TTL).await.unwrap();
     server.command(&["DEL", "clinch:lock:a"]);

@@ -1,6 +1,7 @@
 //! Many attempts or leases in one exchange.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clinch::lease::{Attempt, Claim, Fence};
 use clinch::store::{Effect, ErrorKind, Renewal, Store};
@@ -75,7 +76,7 @@ async fn attempts_of_one_exchange_go_out_together_on_one_place() {
     let bench = Bench::start().await;
     let proxy = FaultProxy::start(bench.server.addr()).await;
     let mut options = StoreOptions::default();
-    options.max_in_flight = 1;
+    (options.max_in_flight, options.call_timeout) = (1, LONG);
     let narrow = RedisStore::connect(&proxy.url(), &options).await.unwrap();
     bench.granted(&lock()).await; // the script is known
     let attempts: Vec<_> =
@@ -97,7 +98,7 @@ async fn attempts_of_one_exchange_go_out_together_on_one_place() {
 async fn attempts_of_one_exchange_have_nothing_to_do_with_each_other() {
     let bench = Bench::start().await;
     let mut options = StoreOptions::default();
-    options.max_in_flight = 1;
+    (options.max_in_flight, options.call_timeout) = (1, Duration::from_secs(2));
     let narrow = RedisStore::connect(&bench.server.url(), &options).await.unwrap();
     let taken = lock();
     bench.granted(&taken).await;

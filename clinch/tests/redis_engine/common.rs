@@ -39,7 +39,14 @@ impl Bench {
     }
 
     pub(crate) async fn connect(server: &RedisServer) -> RedisStore {
-        RedisStore::connect(&server.url(), &StoreOptions::default()).await.unwrap()
+        Self::connect_to(&server.url()).await
+    }
+
+    /// A store whose calls may take as long as a busy machine likes.
+    pub(crate) async fn connect_to(url: &str) -> RedisStore {
+        let mut options = StoreOptions::default();
+        options.call_timeout = LONG;
+        RedisStore::connect(url, &options).await.unwrap()
     }
 
     pub(crate) async fn granted(&self, attempt: &Attempt) -> Grant {

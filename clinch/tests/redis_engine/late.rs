@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use clinch::lease::{Attempt, Claim};
 use clinch::store::{Renewal, Store};
-use clinch::stores::StoreOptions;
-use clinch::stores::redis::RedisStore;
 use clinch_testkit::proxy::{Action, FaultProxy, Rule};
 use tokio::time::timeout;
 
@@ -21,7 +19,7 @@ type Kind = fn(Duration) -> Claim;
 async fn a_late_renewal_does_not_shorten_what_a_longer_one_gave() {
     let bench = Bench::start().await;
     let proxy = FaultProxy::start(bench.server.addr()).await;
-    let slow = RedisStore::connect(&proxy.url(), &StoreOptions::default()).await.unwrap();
+    let slow = Bench::connect_to(&proxy.url()).await;
     let short = Duration::from_secs(5);
     let kinds: [(Kind, &str); 3] = [
         (|ttl| Claim::exclusive(key("k"), ttl), LOCK),

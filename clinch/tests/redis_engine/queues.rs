@@ -72,7 +72,7 @@ async fn asking_again_keeps_the_place_and_moves_no_expiry() {
 #[tokio::test]
 async fn an_heir_that_died_costs_its_confirm_time_and_leaves_nothing() {
     let bench = Bench::start().await;
-    let confirm = Duration::from_secs(1);
+    let confirm = Duration::from_secs(2);
     let short = Patience::Queue { until: Instant::now() + LONG, confirm };
     let (lease, dead, next) = (queued(lock()), lock().with_patience(short), queued(lock()));
     bench.granted(&lease).await;

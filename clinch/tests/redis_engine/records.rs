@@ -201,7 +201,7 @@ async fn without_memory_nothing_is_finished_and_the_lease_stays() {
 async fn a_lost_reply_is_asked_for_again_and_changes_nothing() {
     let bench = Bench::start().await;
     let proxy = FaultProxy::start(bench.server.addr()).await;
-    let store = RedisStore::connect(&proxy.url(), &StoreOptions::default()).await.unwrap();
+    let store = Bench::connect_to(&proxy.url()).await;
     for fault in [Action::CutAfterRequest, Action::CutMidReply(1), Action::Duplicate] {
         bench.server.flushall();
         let lease = window();
@@ -228,7 +228,9 @@ async fn a_lost_reply_is_asked_for_again_and_changes_nothing() {
 async fn a_completion_follows_its_unanswered_acquire() {
     let bench = Bench::start().await;
     let proxy = FaultProxy::start(bench.server.addr()).await;
-    let store = RedisStore::connect(&proxy.url(), &StoreOptions::default()).await.unwrap();
+    let mut options = StoreOptions::default();
+    options.call_timeout = Duration::from_secs(2);
+    let store = RedisStore::connect(&proxy.url(), &options).await.unwrap();
     bench.granted(&one(Claim::duplicate(key("warm"), TTL))).await; // the script is known
     let lease = window();
     proxy.add(Rule::new(Action::HoldRequest).named("EVALSHA"));

@@ -41,7 +41,7 @@ pub(crate) fn table<const N: usize>(rows: [(&str, f64); N]) -> BTreeMap<String, 
 /// The two engines on which everything is shown, each with what keeps it alive.
 pub(crate) async fn engines() -> [(&'static str, LockManager, Option<RedisServer>); 2] {
     let server = RedisServer::start();
-    let redis = LockManager::connect(&server.url()).await.unwrap();
+    let redis = LockManager::builder().call_timeout(LONG).connect(&server.url()).await.unwrap();
     [("memory", LockManager::memory(), None), ("redis", redis, Some(server))]
 }
 

@@ -73,7 +73,7 @@ async fn a_guard_that_outlives_its_lease_is_found_by_who_takes_its_key() {
 async fn a_wake_up_that_did_not_come_is_counted() {
     let ledger = Ledger::new();
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = LockManager::builder().call_timeout(LONG).connect(&server.url()).await.unwrap();
     let waits = LockOptions::new(TTL).wait(LONG).named("orders");
     let asked = || ledger.sum(t::ENGINE_CALLS, &[("operation", "acquire")]);
     server.command(&["SET", "clinch:lock:a", "somebody's", "PX", "60000"]);
@@ -87,7 +87,7 @@ async fn a_wake_up_that_did_not_come_is_counted() {
     assert_eq!(ledger.sum(t::WAKEUPS_MISSED, &[("guard", "orders")]), 1.0);
 
     // One that tells is not.
-    let other = LockManager::connect(&server.url()).await.unwrap();
+    let other = LockManager::builder().call_timeout(LONG).connect(&server.url()).await.unwrap();
     let slow = waits.retry_interval(TTL);
     let before = asked();
     let told = async {
@@ -107,7 +107,7 @@ async fn a_wake_up_that_did_not_come_is_counted() {
 async fn losses_and_failed_releases_have_their_causes() {
     let ledger = Ledger::new();
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = LockManager::builder().call_timeout(LONG).connect(&server.url()).await.unwrap();
 
     // Somebody ended it by force.
     let revoked = locks.lock("a", LockOptions::new(TTL).named("revoked")).await.unwrap();
