@@ -52,7 +52,7 @@ fn the_same_order_is_refused_while_it_is_taken_whatever_its_timestamp_says() {
     on_each_engine(|serve| {
         let order = |timestamp: u32| {
             serve
-                .post("/demo/orders?work_ms=1500")
+                .post("/demo/orders?work_ms=3000")
                 .json(&format!("{{\"item\": 1, \"timestamp\": {timestamp}}}"))
         };
         let first = sent(order(1));
@@ -73,7 +73,7 @@ fn the_same_order_is_refused_while_it_is_taken_whatever_its_timestamp_says() {
 #[test]
 fn one_at_a_time_pays_an_order() {
     on_each_engine(|serve| {
-        let first = sent(serve.post("/demo/orders/42/pay?work_ms=1500"));
+        let first = sent(serve.post("/demo/orders/42/pay?work_ms=4000"));
         let state = watch_until(serve, "q=order:42", |state| state["matching"] == 1);
         let held = row(&state, "order:42").unwrap();
         assert_eq!((&held["kind"], held["fence"].is_string()), (&"lock".into(), true));
@@ -88,9 +88,9 @@ fn one_at_a_time_pays_an_order() {
 #[test]
 fn the_gate_is_for_everybody_and_the_limit_for_two() {
     on_each_engine(|serve| {
-        let storm = serve.post("/demo/storm?target=export&count=50&work_ms=2000").send().text();
+        let storm = serve.post("/demo/storm?target=export&count=50&work_ms=3500").send().text();
         assert_eq!((count(&storm, 200), count(&storm, 429)), (1, 49), "{storm}");
-        let storm = serve.post("/demo/storm?target=reports&count=50&work_ms=2000").send().text();
+        let storm = serve.post("/demo/storm?target=reports&count=50&work_ms=3500").send().text();
         assert_eq!((count(&storm, 200), count(&storm, 503)), (2, 48), "{storm}");
     });
 }
@@ -101,7 +101,7 @@ fn a_payment_is_carried_out_once_and_answered_again() {
     on_each_engine(|serve| {
         let missing = serve.post("/demo/payments").json("{\"amount\": 1}").send();
         assert_eq!(missing.status, 400);
-        let storm = || serve.post("/demo/storm?target=payments&count=30&work_ms=1500&number=7").send().text();
+        let storm = || serve.post("/demo/storm?target=payments&count=30&work_ms=4000&number=7").send().text();
         let first = storm();
         assert_eq!((count(&first, 201), count(&first, 409)), (1, 29), "{first}");
         let again = storm();
@@ -118,7 +118,7 @@ fn who_waits_is_let_in_one_after_the_other() {
     on_each_engine(|serve| {
         let addr = serve.addr;
         let storm = std::thread::spawn(move || {
-            http::post(addr, "/demo/storm?target=seats&count=5&work_ms=600").send().text()
+            http::post(addr, "/demo/storm?target=seats&count=5&work_ms=1200").send().text()
         });
         let state = watch_until(serve, "q=seat:7", |state| {
             row(state, "seat:7").is_some_and(|row| row["waiters"].as_u64().unwrap() >= 2)
@@ -134,7 +134,7 @@ fn who_waits_is_let_in_one_after_the_other() {
 fn two_servers_share_a_limit() {
     let server = RedisServer::start();
     let [one, other] = [(); 2].map(|()| serve(&["--store", &server.url(), "--playground"]));
-    let first = [&one, &other].map(|serve| sent(serve.post("/demo/reports?work_ms=3000").json("{}")));
+    let first = [&one, &other].map(|serve| sent(serve.post("/demo/reports?work_ms=5000").json("{}")));
     watch_until(&other, "kind=permit", |state| state["matching"] == 2);
     assert_eq!(one.post("/demo/reports").json("{}").send().status, 503);
     assert_eq!(other.post("/demo/reports").json("{}").send().status, 503);
@@ -160,7 +160,7 @@ fn storms_are_bounded() {
     }
     let addr = serve.addr;
     let first = std::thread::spawn(move || {
-        http::post(addr, "/demo/storm?target=pay&count=3&work_ms=2000").send().text()
+        http::post(addr, "/demo/storm?target=pay&count=3&work_ms=4000").send().text()
     });
     watch_until(&serve, "", |state| row(state, "order:42").is_some());
     eventually("one storm at a time", || {
