@@ -192,13 +192,7 @@ async fn sentinels_have_their_own_password_and_are_learnt() {
     copied(&deployment, "clinch:lock:k").await;
 
     deployment.sentinels()[0].kill();
-    let before = aside(&deployment, SentinelDeployment::primary).await;
-    aside(&deployment, move |deployment| {
-        let answer = deployment.sentinels()[1].command(&["SENTINEL", "FAILOVER", "mymaster"]);
-        assert!(!answer.is_error(), "{answer:?}");
-        deployment.wait_for_other_than(before)
-    })
-    .await;
+    aside(&deployment, SentinelDeployment::fail_over).await;
     let release = timeout(LONG, guard.release()).await.unwrap();
     assert!(release.unwrap(), "found by the Sentinels that were learnt");
 
