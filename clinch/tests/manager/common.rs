@@ -112,7 +112,8 @@ async fn patient(server: &RedisServer) -> LockManager {
 }
 
 /// The clock of this runtime stands still, while connections go on: what happens meanwhile needs no pause to pass, and is not too
-/// late however slow the machine is. Dropped, it goes on. For a runtime with a single thread.
+/// late however slow the machine is. Dropped, it goes on; and after [`LONG`] it leaps to its timers, so that nobody waits for ever.
+/// For a runtime with a single thread.
 pub(crate) struct StandingClock(#[expect(dead_code, reason = "its end is what is heard")] mpsc::Sender<()>);
 
 impl StandingClock {
