@@ -17,7 +17,9 @@ pub(crate) fn serve(args: &[&str]) -> ClinchServe {
 
 /// The same with variables.
 pub(crate) fn serve_with(env: &[(&str, &str)], args: &[&str]) -> ClinchServe {
-    ClinchServe::start(Path::new(env!("CARGO_BIN_EXE_clinch")), args, env)
+    // A busy machine must not turn into time-outs.
+    let env = [&[("CLINCH_CALL_TIMEOUT", "5s")], env].concat();
+    ClinchServe::start(Path::new(env!("CARGO_BIN_EXE_clinch")), args, &env)
 }
 
 /// `clinch serve` that does not come up.

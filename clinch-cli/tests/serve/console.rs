@@ -105,6 +105,7 @@ async fn a_lease_that_nobody_has_watched_can_be_ended() {
     let guard = locks.lock("nightly", TTL).await.unwrap();
     let listed = std::process::Command::new(env!("CARGO_BIN_EXE_clinch"))
         .args(["ls", "--json", "--store", &server.url()])
+        .env("CLINCH_CALL_TIMEOUT", "20s")
         .output()
         .unwrap();
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();

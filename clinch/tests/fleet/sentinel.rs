@@ -7,6 +7,7 @@ use clinch::store::{ErrorKind, Renewal, Store, Verdict};
 use clinch::stores::redis::RedisStore;
 use clinch::{LockManager, LockOptions, Loss};
 use clinch_testkit::deployment::SentinelDeployment;
+use clinch_testkit::server::{RedisServer, Reply};
 use tokio::time::timeout;
 
 use super::common::{
@@ -142,6 +143,13 @@ async fn a_split_brain_lets_two_hold_until_the_next_renewal() {
     deployment.stop_copying(before);
     deployment.hide(before);
     aside(&deployment, move |deployment| deployment.wait_for_other_than(before)).await;
+    // Whichever Sentinel the newcomer asks.
+    let old = deployment.servers()[before].peer_port().to_string();
+    let names_another = |sentinel: &RedisServer| {
+        let named = sentinel.try_command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"]);
+        matches!(named, Ok(Reply::Array(words)) if words.get(1).and_then(Reply::text).is_some_and(|port| port != old))
+    };
+    eventually("all Sentinels name another", || deployment.sentinels().iter().all(names_another)).await;
     let newcomer = RedisStore::connect(&deployment.url(), &options()).await.unwrap();
     let (first, second) = (lock("k"), lock("k"));
     granted(left_behind.acquire(&first).await);
