@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::error::{nonsense, refused_in_words};
 use super::keys::Names;
@@ -113,6 +113,20 @@ pub(super) fn acquire(names: &Names, attempt: &Attempt) -> Call {
         }
         (_, claims) => acquire_all(names, token, noted_for(patience).unwrap_or(0), claims.iter()),
     }
+}
+
+/// The plain command that grants what is free, for an attempt that needs no more than that.
+pub(super) fn set(names: &Names, attempt: &Attempt) -> Option<Cmd> {
+    let [claim] = attempt.claims() else { return None };
+    let on = claim.on();
+    let noted = on.space == Space::Lock && noted_for(attempt.patience()).is_some();
+    if way(attempt) != Way::Plain || claim.fence_floor().is_some() || noted {
+        return None;
+    }
+    let (key, token) = (names.key(on), attempt.token().as_str());
+    let mut set = Cmd::with_capacity(6, key.len() + token.len() + 32);
+    set.arg("SET").arg(key).arg(token).arg("NX").arg("PX").arg(millis(claim.ttl()));
+    Some(set)
 }
 
 fn acquire_all<'a>(
