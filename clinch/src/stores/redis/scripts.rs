@@ -19,6 +19,11 @@ pub(super) static RENEW: LazyLock<Lua> = script!("renew");
 pub(super) static RELEASE: LazyLock<Lua> = script!("release");
 pub(super) static COMPLETE: LazyLock<Lua> = script!("complete");
 
+// Other claims that come alone, often.
+pub(super) static ACQUIRE_FENCED: LazyLock<Lua> = script!("acquire_fenced");
+pub(super) static ACQUIRE_PERMIT: LazyLock<Lua> = script!("acquire_permit");
+pub(super) static RELEASE_PERMIT: LazyLock<Lua> = script!("release_permit");
+
 // Claims of every kind.
 pub(super) static ACQUIRE_ALL: LazyLock<Lua> = script!("claims", "acquire_all");
 pub(super) static RENEW_EACH: LazyLock<Lua> = script!("claims", "renew_each");
@@ -151,7 +156,8 @@ mod tests {
     /// On a Cluster every wake-up is sharded, and what is told to all is not.
     #[test]
     fn wake_ups_are_sharded_and_revocations_are_not() {
-        let all = [&COMPLETE, &RELEASE, &RELEASE_ALL, &REVOKE, &ACQUIRE_QUEUED, &RELEASE_QUEUED];
+        let all =
+            [&COMPLETE, &RELEASE, &RELEASE_PERMIT, &RELEASE_ALL, &REVOKE, &ACQUIRE_QUEUED, &RELEASE_QUEUED];
         for script in all {
             let (source, hash) = script.sharded();
             assert!(source.contains("'SPUBLISH'"), "{source}");
