@@ -5,9 +5,12 @@
 //! It also promises that two different lists of values never make the same key from one template.
 
 pub(crate) mod escape;
+pub(crate) mod hash;
 mod template;
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 pub use template::{KeyTemplate, TemplateError};
@@ -29,8 +32,12 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// assert!(Key::new("order:{42").is_err());
 /// # Ok::<(), clinch::KeyError>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Arc<str>);
+#[derive(Clone)]
+pub struct Key {
+    text: Arc<str>,
+    /// Of the text, the same in this whole process.
+    hash: u64,
+}
 
 impl Key {
     /// Checks `key` and takes it.
@@ -41,17 +48,22 @@ impl Key {
     pub fn new(key: impl AsRef<str>) -> Result<Self, KeyError> {
         let key = key.as_ref();
         check(key)?;
-        Ok(Self(key.into()))
+        Ok(Self { text: key.into(), hash: hash::of(key) })
     }
 
     /// The key as it was written.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Its hash in this process.
+    pub(crate) const fn hashed(&self) -> u64 {
+        self.hash
     }
 
     /// Whether the key carries a hash tag of its own.
     pub fn has_hash_tag(&self) -> bool {
-        self.0.contains('{')
+        self.text.contains('{')
     }
 }
 
@@ -80,21 +92,47 @@ fn check_braces(text: &str) -> Result<(), KeyError> {
     }
 }
 
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.text == other.text
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({:?})", &*self.0)
+        write!(f, "Key({:?})", &*self.text)
     }
 }
 
 impl AsRef<str> for Key {
     fn as_ref(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 

@@ -1,6 +1,7 @@
 //! Claims: wishes for one place on a key.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ impl Space {
 }
 
 /// A key in its space: what exactly a claim is on.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimKey {
     /// The space.
     pub space: Space,
@@ -51,6 +52,17 @@ impl ClaimKey {
     /// A key in the space of locks.
     pub const fn lock(key: Key) -> Self {
         Self { space: Space::Lock, key }
+    }
+
+    /// Its hash in this process.
+    pub(crate) const fn hashed(&self) -> u64 {
+        self.key.hashed() ^ (self.space as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+}
+
+impl Hash for ClaimKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hashed());
     }
 }
 

@@ -65,17 +65,32 @@ impl Drop for Remembered<'_> {
 }
 
 impl Core {
+    /// The answer to a try that this process knows without any waiting: it holds the key itself.
+    pub(super) fn denied_here(self: &Arc<Self>, plan: &Plan) -> Option<Reply> {
+        let [claim] = plan.claims.as_slice() else { return None };
+        let simple = plan.is_try() && plan.stands_in_line() && claim.mode() == Mode::Exclusive;
+        if !simple || self.closing.is_closed() {
+            return None;
+        }
+        let held = self.lines.held_here(claim)?;
+        self.ensure_background();
+        self.background.heard.watch(&held);
+        Some(Reply::denied(local_denial(&held, 0, claim.on()), plan))
+    }
+
     /// Takes the lease, waiting as long as the plan allows.
     pub(super) async fn acquire(self: &Arc<Self>, plan: &Plan) -> Reply {
         if self.closing.is_closed() {
             return Reply::ShutDown;
         }
         self.ensure_background();
+        // A try must be cheap, and a future is moved a few times: whatever else can happen is not part of it.
         match (plan.stands_in_line(), plan.is_try()) {
             (true, true) => self.try_once(plan).await,
-            (true, false) if plan.claims[0].mode() == Mode::Exclusive => self.wait_in_line(plan).await,
-            (true, false) => self.try_then_wait(plan).await,
-            // Rarer than the others and larger than both: not part of everybody's future.
+            (true, false) if plan.claims[0].mode() == Mode::Exclusive => {
+                Box::pin(self.wait_in_line(plan)).await
+            }
+            (true, false) => Box::pin(self.try_then_wait(plan)).await,
             (false, _) => Box::pin(self.acquire_alone(plan)).await,
         }
     }
@@ -106,12 +121,12 @@ impl Core {
                     return Reply::denied(local_denial(&held, 0, claim.on()), plan);
                 }
                 Entry::Releasing(held) => {
-                    if let Err(error) = self.over_by(limit, &held).await {
+                    if let Err(error) = Box::pin(self.over_by(limit, &held)).await {
                         return Reply::Failed(error, None);
                     }
                 }
-                Entry::Ask(role) => return self.ask_until(limit, role, plan).await,
-                Entry::Ride(rider) => return self.ride(&rider, limit, plan).await,
+                Entry::Ask(role) => return self.ask_until(limit, role, plan).await.0,
+                Entry::Ride(rider) => return Box::pin(self.ride(&rider, limit, plan)).await,
             }
         }
     }
@@ -121,7 +136,7 @@ impl Core {
     pub(super) async fn let_out(&self, plan: &Plan, limit: Instant) -> Result<(), StoreError> {
         for claim in plan.claims.iter().filter(|claim| claim.mode() != Mode::Exclusive) {
             for held in self.lines.releasing(claim.on()) {
-                self.over_by(limit, &held).await?;
+                Box::pin(self.over_by(limit, &held)).await?;
             }
         }
         Ok(())
@@ -155,14 +170,14 @@ impl Core {
         loop {
             match timeout_at(patience.min(limit), rider.next()).await {
                 Ok(Ride::Answered(answer)) => return Reply::shared(answer, plan),
-                Ok(Ride::Ask(role)) => return self.ask_until(limit, role, plan).await,
+                Ok(Ride::Ask(role)) => return self.ask_until(limit, role, plan).await.0,
                 Err(_) if Instant::now() >= limit => {
                     // Not the engine's fault, as far as this one knows.
                     return Reply::Failed(StoreError::not_applied(ErrorKind::Overloaded, SHARED_CALL), None);
                 }
                 // The head was called and has not begun to ask: nobody may be polling it.
                 Err(_) => match rider.overtake() {
-                    Some(role) => return self.ask_until(limit, role, plan).await,
+                    Some(role) => return self.ask_until(limit, role, plan).await.0,
                     None => patience += HEAD_PATIENCE,
                 },
             }
@@ -226,7 +241,7 @@ impl Core {
             };
             seat.schedule().asking();
             let (reply, asked) = if last.is_none() {
-                self.ask_head((Instant::now() + self.call_timeout).min(grace), role, plan).await
+                self.ask_until((Instant::now() + self.call_timeout).min(grace), role, plan).await
             } else {
                 match timeout_at(deadline, self.ask(role, plan)).await {
                     Ok(answer) => answer,

@@ -77,8 +77,8 @@ impl Reply {
 }
 
 impl Core {
-    /// As [`ask_until`](Self::ask_until), and with the attempt that was asked with.
-    pub(super) async fn ask_head(
+    /// As [`ask`](Self::ask), at most until `limit`: then the role is dropped, which takes back what may be granted.
+    pub(super) async fn ask_until(
         self: &Arc<Self>,
         limit: Instant,
         role: Role<'_>,
@@ -113,14 +113,13 @@ impl Core {
         }
     }
 
-    /// As [`ask`](Self::ask), at most until `limit`: then the role is dropped, which takes back what may be granted.
-    pub(super) async fn ask_until(self: &Arc<Self>, limit: Instant, role: Role<'_>, plan: &Plan) -> Reply {
-        self.ask_head(limit, role, plan).await.0
-    }
-
     /// Asks the engine for the one place of the plan, and says with which attempt.
-    pub(super) async fn ask(self: &Arc<Self>, role: Role<'_>, plan: &Plan) -> (Reply, Option<Arc<Attempt>>) {
-        self.ask_within(None, role, plan).await
+    pub(super) fn ask<'a>(
+        self: &'a Arc<Self>,
+        role: Role<'a>,
+        plan: &'a Plan,
+    ) -> impl Future<Output = (Reply, Option<Arc<Attempt>>)> {
+        self.ask_within(None, role, plan)
     }
 
     /// The same with a limit at which it counts as not answered.
@@ -210,7 +209,7 @@ impl Core {
             if !(again && in_time) {
                 return Err(error);
             }
-            sleep(self.sources.jittered(pause)).await;
+            Box::pin(sleep(self.sources.jittered(pause))).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
             match self.breaker.admit() {
                 Ok(admitted) => call = admitted,

@@ -31,9 +31,22 @@ impl LockManager {
         let attempting = plan.seen.attempting(&plan.claims);
         let _waiting = (!plan.is_try()).then(|| plan.seen.meter.waiting());
         let span = plan.seen.span.clone();
-        let result = self.take(&mut plan).instrument(span).await;
+        let result = match span.in_scope(|| self.denied_here(&plan)) {
+            Some(result) => result,
+            None => self.take(&mut plan).instrument(span).await,
+        };
         attempting.ended(&result);
         result
+    }
+
+    /// The outcome of a try on what this process itself holds. It is known at once, and often wanted: by all who come while
+    /// the first one works.
+    fn denied_here(&self, plan: &Plan) -> Option<Result<Outcome, Error>> {
+        // In a scope that may hold it itself, there is more to say.
+        if Scope::current(&self.core).is_some() {
+            return None;
+        }
+        self.core.denied_here(plan).map(|reply| self.outcome(plan, reply, None))
     }
 
     /// Takes what is planned: by entering again, or as the strategy says.
@@ -48,26 +61,37 @@ impl LockManager {
             }
         }
         let reenters = scope.as_ref().filter(|_| plan.options.reentrant);
+        let reply = match reenters {
+            None => self.core.acquire_by_strategy(plan).await,
+            // Larger, and not part of everybody's future.
+            Some(scope) => match Box::pin(self.take_or_enter(plan, scope)).await? {
+                Ok(reply) => reply,
+                Err(holding) => return Ok(self.again(plan, holding)),
+            },
+        };
+        self.outcome(plan, reply, scope.as_ref())
+    }
+
+    /// Takes what is planned, unless another task of the scope has it first: then that is entered.
+    async fn take_or_enter(&self, plan: &Plan, scope: &Scope) -> Result<Result<Reply, Arc<Holding>>, Error> {
         let reply = tokio::select! {
             biased;
             reply = self.core.acquire_by_strategy(plan) => reply,
-            // Another task of the scope has it now.
-            holding = covered(reenters, plan) => return Ok(self.again(plan, holding?)),
+            holding = scope.covered(plan) => return Ok(Err(holding?)),
         };
-        if let Some(scope) = reenters
-            && matches!(reply, Reply::Denied(..))
+        if matches!(reply, Reply::Denied(..))
             && let Some(held) = self.core.lines.of_scope(&plan.claims, scope.id())
         {
             // Another task of the scope was granted it a moment ago, and will have its guard in another.
             tokio::select! {
                 biased;
-                holding = scope.covered(plan) => return Ok(self.again(plan, holding?)),
+                holding = scope.covered(plan) => return Ok(Err(holding?)),
                 () = held.over() => {}
                 // Not for ever, should nobody poll that other task.
                 () = tokio::time::sleep(self.core.call_timeout) => {}
             }
         }
-        self.outcome(plan, reply, scope.as_ref())
+        Ok(Ok(reply))
     }
 
     /// Enters again. A guard that asks for longer than the lease was made for, or renews where the first one does not, has the
@@ -162,13 +186,5 @@ impl LockManager {
             .once_more(|| self.core.store.inspect(on))
             .await
             .map_err(|source| Error::engine("inspect", Some(&on.key), source))
-    }
-}
-
-/// Waits until the scope has what is planned, for ever if there is none.
-async fn covered(scope: Option<&Scope>, plan: &Plan) -> Result<Arc<Holding>, Error> {
-    match scope {
-        Some(scope) => scope.covered(plan).await,
-        None => std::future::pending().await,
     }
 }

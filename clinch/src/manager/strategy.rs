@@ -34,7 +34,8 @@ impl Core {
     /// Takes the lease, or does what the plan says for the case that the engine fails.
     pub(super) async fn acquire_by_strategy(self: &Arc<Self>, plan: &Plan) -> Reply {
         match self.acquire(plan).await {
-            Reply::Failed(error, doubtful) => self.after_failure(plan, error, doubtful).await,
+            // Rare: not part of everybody's future.
+            Reply::Failed(error, doubtful) => Box::pin(self.after_failure(plan, error, doubtful)).await,
             reply => reply,
         }
     }
@@ -53,7 +54,6 @@ impl Core {
                 drop(doubtful);
                 self.complain("acquire", plan.claims[0].on(), &error);
                 sleep(self.sources.jittered(RETRY_PAUSE)).await;
-                // Rare: not part of everybody's future.
                 Box::pin(self.acquire(plan)).await
             }
             Strategy::Proceed if is_engine_failure(error.kind()) => self.proceed(plan, &error, doubtful),

@@ -45,6 +45,16 @@ impl InFlight {
         }
     }
 
+    /// A place, if one is free and nobody waits for it.
+    #[cfg(feature = "redis")]
+    pub(super) fn place_now(&self, purpose: Purpose) -> Option<Place> {
+        let other = match purpose {
+            Purpose::Upkeep => None,
+            _ => Some(self.for_others.clone().try_acquire_owned().ok()?),
+        };
+        Some(Place { _place: Some(self.places.clone().try_acquire_owned().ok()?), _other: other })
+    }
+
     /// Waits for a place. Whoever wants something new first needs one of the places that he may take at all.
     pub(super) async fn place(&self, purpose: Purpose) -> Place {
         let other = match purpose {

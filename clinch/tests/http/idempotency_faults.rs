@@ -289,7 +289,7 @@ async fn an_engine_that_is_too_slow_is_not_a_request_in_flight() {
     // The server knows the script by then.
     assert_eq!(from(&service.send(keyed("l", "/orders", &json!({}))).await), From::Run(1));
     server.flushall();
-    proxy.add(Rule::new(Action::HoldReply).named("EVALSHA"));
+    proxy.add(Rule::new(Action::HoldReply).named("SET"));
     let late = send(&service, request());
     proxy.wait_until_held().await;
     eventually("the lease is over", async || server.keys("clinch:idem:*").is_empty()).await;

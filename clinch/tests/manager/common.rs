@@ -71,7 +71,18 @@ impl Bench {
     /// Whether a command is this step.
     pub(crate) fn is(&self, step: Step) -> impl Fn(&Command) -> bool + Send + Sync + 'static {
         let hash = self.hashes[step as usize].clone();
-        move |command| command.name == "EVALSHA" && command.arg(0).as_ref() == Some(&hash)
+        move |command| match command.name.as_str() {
+            "EVALSHA" => command.arg(0).as_ref() == Some(&hash),
+            // What is probably free is taken without a script.
+            "SET" => matches!(step, Step::Acquire),
+            _ => false,
+        }
+    }
+
+    /// The tokens with which this step was asked for, in order.
+    pub(crate) fn tokens(&self, step: Step) -> Vec<Option<String>> {
+        let asked = self.proxy.log().into_iter().filter(|command| self.is(step)(command));
+        asked.map(|command| command.arg(if command.name == "SET" { 1 } else { 3 })).collect()
     }
 
     /// Strikes the next such step.

@@ -25,8 +25,7 @@ async fn a_lost_reply_is_asked_again_and_the_grant_is_ours() {
     assert_eq!(bench.count(Step::Acquire), 2, "the reply was lost once, and asked for once more");
     let since = before.elapsed();
     assert!(guard.remaining() < TTL - since, "validity counts from before the first send");
-    let tokens: Vec<_> =
-        bench.proxy.log().iter().filter_map(|c| c.arg(3).filter(|_| c.name == "EVALSHA")).collect();
+    let tokens = bench.tokens(Step::Acquire);
     assert_eq!(tokens[0], tokens[1], "the same token both times");
     assert!(guard.release().await.unwrap());
 }

@@ -148,8 +148,7 @@ async fn a_primary_that_became_a_replica_is_looked_for_again() {
     let guard = take(&manager, "k").await;
     assert_eq!(new_primary.get("clinch:lock:k").as_deref(), Some(guard.token().as_str()));
     assert_eq!(bench.value("k"), None);
-    let tokens: Vec<_> =
-        bench.proxy.log().iter().filter(|c| bench.is(Step::Acquire)(c)).map(|c| c.arg(3)).collect();
+    let tokens = bench.tokens(Step::Acquire);
     assert!(tokens.len() >= 2 && tokens.iter().all(|token| token == &tokens[0]), "{tokens:?}");
     assert!(guard.release().await.unwrap());
 }

@@ -75,6 +75,11 @@ impl Lane {
         self.asking == 0 && self.is_deserted()
     }
 
+    /// Whether the next one to come would have nothing of it.
+    pub(super) const fn knows_nothing(&self) -> bool {
+        self.schedule.is_none() && self.denial.is_none()
+    }
+
     /// Whether nobody is there whom a role could be handed to, and nothing that would have to be taken back.
     pub(super) fn is_deserted(&self) -> bool {
         self.orphan.is_none() && self.tries.is_empty() && self.line.is_empty()

@@ -8,8 +8,6 @@
 //! is handed on. Attempts with several claims and attempts in an engine's queue have no seat here; only their leases are
 //! known.
 
-use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +15,7 @@ use tokio::time::Instant;
 
 use super::held::{Held, Passing, Standing, Telling};
 use super::release::Releases;
+use crate::key::hash::{ByKey, shard};
 use crate::lease::{Attempt, Claim, ClaimKey, Mode, Token};
 use crate::store::{Denial, StoreError};
 
@@ -29,7 +28,7 @@ mod tests;
 pub(super) use seats::{LineSeat, Ride, Rider, Role};
 use slot::Slot;
 
-use crate::sync::{Mutex, MutexGuard, Notify, PoisonError, RandomState};
+use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 
 const SHARDS: usize = 32;
 /// A map that is larger than this and nearly empty is shrunk.
@@ -40,8 +39,7 @@ const MOST_REVOKED: usize = 64;
 /// Local state of all keys.
 #[derive(Debug)]
 pub(super) struct Lines {
-    shards: Box<[Mutex<HashMap<ClaimKey, Slot>>]>,
-    hasher: RandomState,
+    shards: Box<[Mutex<ByKey<Slot>>]>,
     /// Where attempts go that nobody is left to go on with.
     releases: Arc<Releases>,
 }
@@ -158,13 +156,11 @@ pub(super) enum Handed {
 
 impl Lines {
     pub(super) fn new(releases: Arc<Releases>) -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new(), releases }
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), releases }
     }
 
-    fn shard(&self, on: &ClaimKey) -> MutexGuard<'_, HashMap<ClaimKey, Slot>> {
-        #[expect(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
-        let hash = self.hasher.hash_one(on) as usize;
-        self.shards[hash & (SHARDS - 1)].lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard(&self, on: &ClaimKey) -> MutexGuard<'_, ByKey<Slot>> {
+        self.shards[shard(on, SHARDS)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `step` on the slot of `on`, and forgets the slot if nothing is left to know.
@@ -197,6 +193,13 @@ impl Lines {
         drop(shard);
         forgotten.iter().for_each(|held| held.note_expiry());
         value
+    }
+
+    /// The lease of this process because of which nobody can have what is wanted, if there is one.
+    pub(super) fn held_here(&self, claim: &Claim) -> Option<Arc<Held>> {
+        let (on, mode) = (claim.on(), claim.mode());
+        let (held, standing) = self.shard(on).get_mut(on)?.local(on, mode)?;
+        (standing == Standing::Valid).then_some(held)
     }
 
     /// A try comes that wants one place.
@@ -435,7 +438,7 @@ impl Lines {
     /// In how many ways a key is wanted at the most; for tests.
     #[cfg(test)]
     pub(super) fn most_lanes(&self) -> usize {
-        let lanes = |shard: &Mutex<HashMap<ClaimKey, Slot>>| {
+        let lanes = |shard: &Mutex<ByKey<Slot>>| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.values().map(|slot| slot.lanes.len()).max().unwrap_or_default()
         };

@@ -34,15 +34,20 @@ impl Slot {
         self.leases.is_empty() && self.calls == 0 && self.lanes.iter().all(|(_, lane)| lane.is_idle())
     }
 
-    /// Forgets the lanes that nobody is in; there are several only where a key is wanted in several ways.
+    /// Forgets the lanes that nobody is in. A lease that is only held needs none, and a lane is most of what a slot takes.
     pub(super) fn tidy(&mut self) {
-        if self.lanes.len() > 1 {
-            self.lanes.retain(|(_, lane)| !lane.is_idle());
+        match self.lanes.as_slice() {
+            [] => {}
+            [(_, only)] if only.is_idle() && only.knows_nothing() => self.lanes = Vec::new(),
+            [_] => {}
+            _ => self.lanes.retain(|(_, lane)| !lane.is_idle()),
         }
     }
 
     pub(super) fn lane(&mut self, mode: Mode) -> &mut Lane {
         let place = self.lanes.iter().position(|(other, _)| *other == mode).unwrap_or_else(|| {
+            // Nearly always the only one: a vector would take room for four.
+            self.lanes.reserve_exact(1);
             self.lanes.push((mode, Lane::default()));
             self.lanes.len() - 1
         });

@@ -1,6 +1,5 @@
 //! The steps of the memory store: each takes the locks of its keys, looks at everything, and writes only then.
 
-use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use tokio::time::Instant;
 use super::fences::Fences;
 use super::records::{Kept, Room};
 use super::shard::{Entry, Shard};
+use crate::key;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Record, Token};
 use crate::store::{ErrorKind, Notice, Release, Renewal, Revocation, StoreError, Verdict};
 use crate::stores::rules::Moment;
@@ -18,7 +18,7 @@ use crate::stores::rules::entry::{Call, Finish, Leaving};
 use crate::stores::rules::steps::{self, Table};
 use crate::stores::with_record;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{self, Mutex, MutexGuard, PoisonError, RandomState};
+use crate::sync::{self, Mutex, MutexGuard, PoisonError};
 
 /// A power of two, so that picking a shard is a mask; enough that two cores rarely meet.
 pub(super) const SHARDS: usize = 64;
@@ -30,7 +30,6 @@ const REVOCATIONS: usize = 256;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
     /// How much is in memory: places, held or with a record, waiting writers, and those in queues. It changes under the lock of the shard whose
     /// content it counts.
     pub(super) live: AtomicUsize,
@@ -122,7 +121,6 @@ impl Shared {
         let (revoked, _) = broadcast::channel(REVOCATIONS);
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
             live: AtomicUsize::new(0),
             max_leases,
             records: Room::new(max_record_bytes),
@@ -134,14 +132,8 @@ impl Shared {
         }
     }
 
-    fn index(&self, on: &ClaimKey) -> usize {
-        #[expect(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
-        let hash = self.hasher.hash_one(on) as usize;
-        hash & (SHARDS - 1)
-    }
-
     pub(super) fn shard(&self, on: &ClaimKey) -> MutexGuard<'_, Shard> {
-        locked(&self.shards[self.index(on)])
+        locked(&self.shards[key::hash::shard(on, SHARDS)])
     }
 
     /// Locks the shards of all claims, each once, in rising order, so that two attempts cannot lock each other out.
@@ -154,7 +146,7 @@ impl Shared {
     }
 
     fn lock_several(&self, claims: &[Claim]) -> Locked<'_> {
-        let wanted: Vec<usize> = claims.iter().map(|claim| self.index(claim.on())).collect();
+        let wanted: Vec<usize> = claims.iter().map(|claim| key::hash::shard(claim.on(), SHARDS)).collect();
         let mut order = wanted.clone();
         order.sort_unstable();
         order.dedup();

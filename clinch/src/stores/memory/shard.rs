@@ -1,12 +1,12 @@
 //! One shard of the memory store: its keys and who wants to be woken. Plain data under the shard's lock.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::records::Kept;
+use crate::key::hash::ByKey;
 use crate::lease::{ClaimKey, Token};
 use crate::stores::rules::entry::{self, Call};
 
@@ -16,8 +16,8 @@ type Place = entry::Place<Instant, Kept>;
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     /// No entry in here is empty.
-    entries: HashMap<ClaimKey, Entry>,
-    streams: HashMap<ClaimKey, Vec<Stream>>,
+    entries: ByKey<Entry>,
+    streams: ByKey<Vec<Stream>>,
 }
 
 /// A stream of wake-ups.

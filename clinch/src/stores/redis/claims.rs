@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::error::{nonsense, refused_in_words};
 use super::keys::Names;
@@ -34,6 +34,10 @@ enum Way {
     Queued {
         confirm: Duration,
     },
+    /// One permit.
+    Permit {
+        of: NonZeroU32,
+    },
     General,
 }
 
@@ -44,7 +48,13 @@ fn way(attempt: &Attempt) -> Way {
         {
             Way::Queued { confirm }
         }
-        ([claim], _) if claim.mode() == Mode::Exclusive => Way::Plain,
+        ([claim], _) => match claim.mode() {
+            Mode::Exclusive => Way::Plain,
+            Mode::Permit { of } if !matches!(attempt.patience(), Patience::Queue { .. }) => {
+                Way::Permit { of }
+            }
+            _ => Way::General,
+        },
         _ => Way::General,
     }
 }
@@ -111,8 +121,32 @@ pub(super) fn acquire(names: &Names, attempt: &Attempt) -> Call {
                 None => call,
             }
         }
+        (Way::Plain, [claim]) if claim.on().space == Space::Lock => {
+            let on = claim.on();
+            let call = scripts::ACQUIRE_FENCED.call().key(names.key(on)).key(names.writer(on));
+            let call = call.key(names.fence(on)).arg(token).arg(millis(claim.ttl()));
+            call.arg(floor(claim).unwrap_or_default()).arg(noted_for(patience).unwrap_or(0))
+        }
+        (Way::Permit { of }, [claim]) => {
+            let call = scripts::ACQUIRE_PERMIT.call().key(names.key(claim.on()));
+            call.arg(token).arg(millis(claim.ttl())).arg(of.get())
+        }
         (_, claims) => acquire_all(names, token, noted_for(patience).unwrap_or(0), claims.iter()),
     }
+}
+
+/// The plain command that grants what is free, for an attempt that needs no more than that.
+pub(super) fn set(names: &Names, attempt: &Attempt) -> Option<Cmd> {
+    let [claim] = attempt.claims() else { return None };
+    let on = claim.on();
+    let noted = on.space == Space::Lock && noted_for(attempt.patience()).is_some();
+    if way(attempt) != Way::Plain || claim.fence_floor().is_some() || noted {
+        return None;
+    }
+    let (key, token) = (names.key(on), attempt.token().as_str());
+    let mut set = Cmd::with_capacity(6, key.len() + token.len() + 32);
+    set.arg("SET").arg(key).arg(token).arg("NX").arg("PX").arg(millis(claim.ttl()));
+    Some(set)
 }
 
 fn acquire_all<'a>(
@@ -299,6 +333,10 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
             let [queue, queued] = names.queue(on);
             let call = scripts::RELEASE_QUEUED.call().key(names.key(on)).key(queue).key(queued);
             call.key(names.writer(on)).arg(token).arg(names.channel(on))
+        }
+        (Way::Permit { .. }, [claim]) => {
+            let on = claim.on();
+            scripts::RELEASE_PERMIT.call().key(names.key(on)).arg(token).arg(names.channel(on))
         }
         (_, claims) => release_all(names, lease, claims.iter()),
     }

@@ -292,6 +292,23 @@ impl Link {
         result
     }
 
+    /// The connection, if it is there.
+    fn ready(&self) -> Option<Arc<Connection>> {
+        self.state().current.clone().filter(|current| !current.is_broken())
+    }
+
+    /// The connection, or one for this caller `alone`, at the latest then.
+    async fn connection_by(&self, deadline: Instant, alone: bool) -> Result<Arc<Connection>, StoreError> {
+        let made = timeout_at(deadline, async {
+            if alone { self.own_connection().await } else { self.connection().await }
+        });
+        made.await.unwrap_or_else(|_| {
+            let limit = self.options.call_timeout;
+            let message = format!("no connection to Redis at {} within {limit:?}", self.shown);
+            Err(StoreError::not_applied(ErrorKind::Unavailable, message))
+        })
+    }
+
     /// Makes a connection, not before `retry_at`, in a task of its own: it goes on when those who wait for it give up,
     /// and fails cleanly when its runtime ends. `for_all`: it is the one that all share.
     fn connect(
@@ -366,6 +383,16 @@ impl Link {
         self.exchange(purpose, Request::Script(call), over, None, sending).await
     }
 
+    /// The same, with a plain command first, which is enough where nobody holds what is wanted.
+    pub(super) async fn run_after(
+        &self,
+        set: &Cmd,
+        call: &(dyn Fn() -> Call + Sync),
+        sending: impl FnOnce(&Arc<Connection>),
+    ) -> Result<Value, StoreError> {
+        self.exchange(Purpose::Grant, Request::SetOr(set, call), None, None, sending).await
+    }
+
     /// The same within a time that is given, as one step of several. `asking`: the server is told that it is asked for a
     /// key that has not all come to it yet.
     pub(super) async fn step(
@@ -431,22 +458,20 @@ impl Link {
         sending: impl FnOnce(&Arc<Connection>),
     ) -> Result<T, StoreError> {
         let limit = self.options.call_timeout;
-        let place_by = by.unwrap_or_else(|| Instant::now() + limit);
-        let Ok(place) = timeout_at(place_by, self.in_flight.place(purpose)).await else {
-            return Err(self.in_flight.overloaded(limit));
+        let place = match self.in_flight.place_now(purpose) {
+            Some(place) => place,
+            None => {
+                let place_by = by.unwrap_or_else(|| Instant::now() + limit);
+                let waiting = timeout_at(place_by, self.in_flight.place(purpose));
+                waiting.await.map_err(|_| self.in_flight.overloaded(limit))?
+            }
         };
         let deadline = by.unwrap_or_else(|| Instant::now() + limit);
         let alone = over.is_none() && request.needs_own_connection();
-        let connection = match over {
+        let connection = match over.or_else(|| self.ready().filter(|_| !alone)) {
             Some(connection) => connection,
-            None => timeout_at(deadline, async {
-                if alone { self.own_connection().await } else { self.connection().await }
-            })
-            .await
-            .unwrap_or_else(|_| {
-                let message = format!("no connection to Redis at {} within {limit:?}", self.shown);
-                Err(StoreError::not_applied(ErrorKind::Unavailable, message))
-            })?,
+            // Rare, and much larger than what is common.
+            None => Box::pin(self.connection_by(deadline, alone)).await?,
         };
         let probation = connection.probation.as_ref().filter(|_| purpose == Purpose::Grant);
         if let Some(refusal) = probation.and_then(Probation::refusal) {

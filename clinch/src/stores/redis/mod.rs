@@ -14,6 +14,7 @@ mod address;
 mod claims;
 mod cluster;
 mod confirm;
+mod contended;
 mod diagnose;
 mod error;
 mod keys;
@@ -36,6 +37,7 @@ use tokio::time::Instant;
 use self::address::{Replicas, Servers};
 use self::claims::Released;
 pub use self::cluster::RedisClusterStore;
+use self::contended::Contended;
 use self::keys::Names;
 use self::link::{Connection, Link, Target, is_replica};
 use self::rights::Of;
@@ -64,6 +66,7 @@ pub struct RedisStore {
     names: Names,
     /// Who must confirm grants.
     replicas: Option<Replicas>,
+    contended: Contended,
 }
 
 impl fmt::Debug for RedisStore {
@@ -121,7 +124,7 @@ impl RedisStore {
     fn on(link: Arc<Link>, options: &StoreOptions, replicas: Option<Replicas>) -> Self {
         let names = Names::new(&options.prefix);
         let wake = Arc::new(Wake::new(Source::One(link.clone()), names.clone()));
-        Self { link, wake, names, replicas }
+        Self { link, wake, names, replicas, contended: Contended::default() }
     }
 }
 
@@ -185,17 +188,24 @@ impl Store for RedisStore {
             if let Some(error) = claims::unsupported(attempt).or_else(|| confirm::being_taken_back(attempt)) {
                 return Err(error);
             }
-            let call = claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
+            let on = attempt.claims()[0].on();
+            let call = || claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
+            // Asked again, it may be its own token that is in the way.
+            let fresh = attempt.sent_at().is_none();
+            let plain = fresh && self.replicas.is_none() && !self.contended.is(on);
+            let set = if plain { claims::set(&self.names, attempt) } else { None };
             let mut over = None;
-            let answer = self.link.run(Purpose::Grant, &call, None, |connection| {
-                over = Some(going_out(attempt, connection));
-            });
-            let answer: Result<Value, _> = answer.await;
+            let sending = |connection: &_| over = Some(going_out(attempt, connection));
+            let answer = match &set {
+                Some(set) => self.link.run_after(set, &call, sending).await,
+                None => self.link.run(Purpose::Grant, &call(), None, sending).await,
+            };
             if let Some(connection) = over {
                 came_back(attempt, &connection, answer.as_ref().err());
             }
             let (answer, too_few) = confirm::read(answer?, self.replicas)?;
             let verdict = claims::verdict(attempt, answer)?;
+            self.contended.set(on, matches!(verdict, Verdict::Denied(_)));
             match too_few {
                 Some(too_few) if matches!(verdict, Verdict::Granted(_)) => {
                     Err(confirm::give_back(attempt, too_few, self.release(attempt)).await)

@@ -6,9 +6,14 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 
 use super::scripts::Call;
 
+/// What the script says of a key that was free.
+const SET: Value = Value::Int(0);
+
 /// What is sent.
 pub(super) enum Request<'a> {
     Script(&'a Call),
+    /// A `SET NX`, which is all that it takes where the key is free; the script, where it is not.
+    SetOr(&'a Cmd, &'a (dyn Fn() -> Call + Sync)),
     /// All at once; each answer may be an error of its own.
     Scripts(&'a [Call]),
     /// After `ASKING`, which is good for the one command behind it.
@@ -23,28 +28,35 @@ impl Request<'_> {
     }
 
     pub(super) async fn send(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
-        match self {
-            Self::Script(call) | Self::Asking(call) if call.confirmation().is_some() => {
-                let asking = matches!(self, Self::Asking(_)).then(|| redis::cmd("ASKING"));
-                let together = |script| asking.clone().into_iter().chain([script]).chain(call.confirmation());
-                let mut answers = pipelined(&mut redis, together(call.by_hash())).await?;
-                if answers.iter().any(lacks_script) {
-                    answers = pipelined(&mut redis, together(call.by_source())).await?;
+        let made;
+        let call = match self {
+            Self::Script(call) if call.confirmation().is_none() => call,
+            Self::SetOr(set, call) => {
+                if redis.req_packed_command(set).await?.extract_error()? != Value::Nil {
+                    return Ok(SET);
                 }
-                let mut last = || answers.pop().unwrap_or(Value::Nil);
-                // What was not confirmed was granted all the same: why not is told beside it.
-                let (confirmed, answer) = (last(), last().extract_error()?);
-                Ok(Value::Array(vec![answer, confirmed]))
+                made = call();
+                &made
+            }
+            // Larger than what is common: not part of everybody's future.
+            rarer => return Box::pin(rarer.send_rarer(redis)).await,
+        };
+        match redis.req_packed_command(&call.by_hash()).await.and_then(Value::extract_error) {
+            Err(error) if is_noscript(&error) => {
+                redis.req_packed_command(&call.by_source()).await?.extract_error()
+            }
+            answer => answer,
+        }
+    }
+
+    async fn send_rarer(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
+        match self {
+            Self::Script(call) => confirmed(&mut redis, None, call).await,
+            Self::SetOr(_, call) => confirmed(&mut redis, None, &call()).await,
+            Self::Asking(call) if call.confirmation().is_some() => {
+                confirmed(&mut redis, Some(redis::cmd("ASKING")), call).await
             }
             Self::Command(command) => redis.req_packed_command(command).await?.extract_error(),
-            Self::Script(call) => {
-                match redis.req_packed_command(&call.by_hash()).await.and_then(Value::extract_error) {
-                    Err(error) if is_noscript(&error) => {
-                        redis.req_packed_command(&call.by_source()).await?.extract_error()
-                    }
-                    answer => answer,
-                }
-            }
             Self::Asking(call) => {
                 let asking = |command| [redis::cmd("ASKING"), command].into_iter();
                 let mut answers = pipelined(&mut redis, asking(call.by_hash())).await?;
@@ -67,6 +79,23 @@ impl Request<'_> {
             }
         }
     }
+}
+
+/// Runs a script that replicas must confirm.
+async fn confirmed(
+    redis: &mut MultiplexedConnection,
+    before: Option<Cmd>,
+    call: &Call,
+) -> RedisResult<Value> {
+    let together = |script| before.clone().into_iter().chain([script]).chain(call.confirmation());
+    let mut answers = pipelined(redis, together(call.by_hash())).await?;
+    if answers.iter().any(lacks_script) {
+        answers = pipelined(redis, together(call.by_source())).await?;
+    }
+    let mut last = || answers.pop().unwrap_or(Value::Nil);
+    // What was not confirmed was granted all the same: why not is told beside it.
+    let (confirmed, answer) = (last(), last().extract_error()?);
+    Ok(Value::Array(vec![answer, confirmed]))
 }
 
 async fn pipelined(

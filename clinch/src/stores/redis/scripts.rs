@@ -2,7 +2,7 @@
 
 use std::sync::{LazyLock, OnceLock};
 
-use redis::{Cmd, Script, ToSingleRedisArg};
+use redis::{Arg, Cmd, Script, ToSingleRedisArg};
 
 use super::address::Replicas;
 
@@ -18,6 +18,11 @@ pub(super) static ACQUIRE: LazyLock<Lua> = script!("acquire");
 pub(super) static RENEW: LazyLock<Lua> = script!("renew");
 pub(super) static RELEASE: LazyLock<Lua> = script!("release");
 pub(super) static COMPLETE: LazyLock<Lua> = script!("complete");
+
+// Other claims that come alone, often.
+pub(super) static ACQUIRE_FENCED: LazyLock<Lua> = script!("acquire_fenced");
+pub(super) static ACQUIRE_PERMIT: LazyLock<Lua> = script!("acquire_permit");
+pub(super) static RELEASE_PERMIT: LazyLock<Lua> = script!("release_permit");
 
 // Claims of every kind.
 pub(super) static ACQUIRE_ALL: LazyLock<Lua> = script!("claims", "acquire_all");
@@ -49,7 +54,9 @@ impl Lua {
 
     /// A call of this script.
     pub(super) fn call(&'static self) -> Call {
-        Call { script: self, keys: Vec::new(), args: Vec::new(), sharded: false, replicas: None }
+        // Enough for one claim, which is nearly every call.
+        let words = || Cmd::with_capacity(4, 128);
+        Call { script: self, keys: words(), args: words(), sharded: false, replicas: None }
     }
 
     /// Wake-ups go over sharded channels. What every server must hear does not.
@@ -67,26 +74,27 @@ impl Lua {
 #[derive(Debug)]
 pub(super) struct Call {
     script: &'static Lua,
-    keys: Vec<String>,
-    args: Vec<Vec<u8>>,
+    /// No commands by themselves: words, packed one behind the other.
+    keys: Cmd,
+    args: Cmd,
     sharded: bool,
     replicas: Option<Replicas>,
 }
 
 impl Call {
     pub(super) fn key(mut self, key: String) -> Self {
-        self.keys.push(key);
+        self.keys.arg(key);
         self
     }
 
     pub(super) fn arg(mut self, arg: impl ToSingleRedisArg) -> Self {
-        arg.write_redis_args(&mut self.args);
+        self.args.arg(arg);
         self
     }
 
     /// An argument that may be any bytes.
     pub(super) fn bytes(mut self, bytes: &[u8]) -> Self {
-        self.args.push(bytes.to_vec());
+        self.args.arg(bytes);
         self
     }
 
@@ -121,10 +129,24 @@ impl Call {
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
+        let (keys, args) = (words(&self.keys), words(&self.args));
+        let bytes: usize = keys.clone().chain(args.clone()).map(<[u8]>::len).sum();
+        let count = keys.clone().count();
+        let mut command = Cmd::with_capacity(3 + count + args.clone().count(), bytes + script.len() + 16);
+        command.arg(name).arg(script).arg(count);
+        keys.chain(args).for_each(|word| {
+            command.arg(word);
+        });
         command
     }
+}
+
+fn words(packed: &Cmd) -> impl Iterator<Item = &[u8]> + Clone {
+    packed.args_iter().map(|word| match word {
+        Arg::Simple(word) => word,
+        // The place of a scan's cursor: not in here.
+        _ => &[],
+    })
 }
 
 #[cfg(test)]
@@ -134,7 +156,8 @@ mod tests {
     /// On a Cluster every wake-up is sharded, and what is told to all is not.
     #[test]
     fn wake_ups_are_sharded_and_revocations_are_not() {
-        let all = [&COMPLETE, &RELEASE, &RELEASE_ALL, &REVOKE, &ACQUIRE_QUEUED, &RELEASE_QUEUED];
+        let all =
+            [&COMPLETE, &RELEASE, &RELEASE_PERMIT, &RELEASE_ALL, &REVOKE, &ACQUIRE_QUEUED, &RELEASE_QUEUED];
         for script in all {
             let (source, hash) = script.sharded();
             assert!(source.contains("'SPUBLISH'"), "{source}");
