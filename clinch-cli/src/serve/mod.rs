@@ -30,7 +30,7 @@ use http::StatusCode;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::Level;
 
 use self::access::{Access, AccessToken, Origin, check_names};
@@ -47,6 +47,9 @@ use crate::runtime::on_all_threads;
 
 /// How long releases that the engine has not answered are tried at the end.
 const LAST_RELEASES: Duration = Duration::from_secs(2);
+
+/// How long a guard that is still there has until it is looked for again.
+const LAST_LOOK: Duration = Duration::from_millis(5);
 
 /// How many may watch at a time, if there are twice as many connections.
 const WATCHERS: usize = 32;
@@ -132,7 +135,7 @@ impl Serve {
             locks = self.engine.connect_anyway() => locks?,
         };
         let served = self.serve_on(listener, address, locks.clone(), releases, recorder, &mut signals).await;
-        locks.shutdown(LAST_RELEASES).await;
+        give_back(&locks).await;
         served.map(|()| Exit::OK)
     }
 
@@ -213,6 +216,17 @@ async fn drain(
     }
     phase.send_replace(Phase::Over);
     connections.ended().await;
+}
+
+/// Gives back what is held. A handler that went on without its client ends by itself once it hears that it is over, and nobody
+/// else waits for its guard.
+async fn give_back(locks: &LockManager) {
+    let all = async {
+        while locks.shutdown(LAST_RELEASES).await.guards > 0 {
+            sleep(LAST_LOOK).await;
+        }
+    };
+    let _ = timeout(LAST_RELEASES, all).await;
 }
 
 async fn not_found() -> Problem {
