@@ -215,6 +215,11 @@ impl Link {
         self
     }
 
+    /// Whether the server is one of several that vote.
+    pub(super) const fn votes(&self) -> bool {
+        self.sits_out.is_some()
+    }
+
     pub(super) const fn target(&self) -> &Target {
         &self.target
     }

@@ -190,9 +190,9 @@ impl Store for RedisStore {
             }
             let on = attempt.claims()[0].on();
             let call = || claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
-            // Asked again, it may be its own token that is in the way.
-            let fresh = attempt.sent_at().is_none();
-            let plain = fresh && self.replicas.is_none() && !self.contended.is(on);
+            // Asked again, it may be its own token that is in the way. Votes that go to and fro twice split more often.
+            let simple = attempt.sent_at().is_none() && self.replicas.is_none() && !self.link.votes();
+            let plain = simple && !self.contended.is(on);
             let set = if plain { claims::set(&self.names, attempt) } else { None };
             let mut over = None;
             let sending = |connection: &_| over = Some(going_out(attempt, connection));
