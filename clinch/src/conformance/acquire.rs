@@ -117,7 +117,7 @@ pub(super) async fn a_repeated_attempt_moves_no_expiry(harness: &dyn Harness) ->
 pub(super) async fn one_of_many_wins(harness: &dyn Harness) -> Result<(), Failure> {
     const ROUNDS: usize = 4;
     const ATTEMPTS: usize = 64;
-    const SPLIT: usize = 1_000;
+    const SPLIT: usize = 100;
     let case = Case::new(harness).await?;
     let connections = case.connections(4).await?;
     let splits = case.store.capabilities().split_votes;

@@ -344,6 +344,19 @@ async fn a_thousand_tries_on_a_key_held_elsewhere_are_two_calls() {
     assert_eq!(bench.count(Step::Acquire), 2);
 }
 
+/// Proves: T7
+/// Also where nobody has asked for the key before: the first one learns that it is held, and by whom, and the others share one call.
+#[tokio::test]
+async fn a_thousand_tries_on_a_key_held_elsewhere_are_three_commands_at_most() {
+    let bench = Bench::start().await;
+    let manager = bench.manager().await;
+    let _stranger = take(&bench.outsider().await, "storm").await;
+    bench.proxy.reset_counts();
+    let answers = join_all((0..1_000).map(|_| manager.try_lock("storm", TTL))).await;
+    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_none()));
+    assert!(bench.proxy.lease_commands() <= 3, "{:#?}", bench.proxy.log());
+}
+
 /// Proves: L1
 /// The memory store is bounded: over the bound a clear error, and a live lease is never evicted.
 #[tokio::test]

@@ -27,6 +27,7 @@ impl Request<'_> {
         matches!(self, Self::Script(call) | Self::Asking(call) if call.confirmation().is_some())
     }
 
+    /// Whatever is rarer than one script is larger, and not part of everybody's future.
     pub(super) async fn send(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
         let made;
         let call = match self {
@@ -38,8 +39,10 @@ impl Request<'_> {
                 made = call();
                 &made
             }
-            // Larger than what is common: not part of everybody's future.
-            rarer => return Box::pin(rarer.send_rarer(redis)).await,
+            Self::Script(call) => return Box::pin(confirmed(redis, None, call)).await,
+            Self::Asking(call) => return Box::pin(asking(redis, call)).await,
+            Self::Scripts(calls) => return Box::pin(together(redis, calls)).await,
+            Self::Command(command) => return redis.req_packed_command(command).await?.extract_error(),
         };
         match redis.req_packed_command(&call.by_hash()).await.and_then(Value::extract_error) {
             Err(error) if is_noscript(&error) => {
@@ -48,49 +51,41 @@ impl Request<'_> {
             answer => answer,
         }
     }
+}
 
-    async fn send_rarer(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
-        match self {
-            Self::Script(call) => confirmed(&mut redis, None, call).await,
-            Self::SetOr(_, call) => confirmed(&mut redis, None, &call()).await,
-            Self::Asking(call) if call.confirmation().is_some() => {
-                confirmed(&mut redis, Some(redis::cmd("ASKING")), call).await
-            }
-            Self::Command(command) => redis.req_packed_command(command).await?.extract_error(),
-            Self::Asking(call) => {
-                let asking = |command| [redis::cmd("ASKING"), command].into_iter();
-                let mut answers = pipelined(&mut redis, asking(call.by_hash())).await?;
-                if answers.last().is_some_and(lacks_script) {
-                    answers = pipelined(&mut redis, asking(call.by_source())).await?;
-                }
-                answers.pop().unwrap_or(Value::Nil).extract_error()
-            }
-            Self::Scripts(calls) => {
-                let mut answers = pipelined(&mut redis, calls.iter().map(Call::by_hash)).await?;
-                let unknown: Vec<usize> = (0..answers.len()).filter(|i| lacks_script(&answers[*i])).collect();
-                if !unknown.is_empty() {
-                    let by_source = unknown.iter().filter_map(|i| calls.get(*i)).map(Call::by_source);
-                    let again = pipelined(&mut redis, by_source).await?;
-                    for (i, answer) in unknown.into_iter().zip(again) {
-                        answers[i] = answer;
-                    }
-                }
-                Ok(Value::Array(answers))
-            }
+/// Runs a script on a server that is told to serve it although the key has not all come to it yet.
+async fn asking(mut redis: MultiplexedConnection, call: &Call) -> RedisResult<Value> {
+    let asking = redis::cmd("ASKING");
+    if call.confirmation().is_some() {
+        return confirmed(redis, Some(asking), call).await;
+    }
+    let mut answers = pipelined(&mut redis, [asking.clone(), call.by_hash()].into_iter()).await?;
+    if answers.last().is_some_and(lacks_script) {
+        answers = pipelined(&mut redis, [asking, call.by_source()].into_iter()).await?;
+    }
+    answers.pop().unwrap_or(Value::Nil).extract_error()
+}
+
+/// Runs scripts that have nothing to do with each other.
+async fn together(mut redis: MultiplexedConnection, calls: &[Call]) -> RedisResult<Value> {
+    let mut answers = pipelined(&mut redis, calls.iter().map(Call::by_hash)).await?;
+    let unknown: Vec<usize> = (0..answers.len()).filter(|i| lacks_script(&answers[*i])).collect();
+    if !unknown.is_empty() {
+        let by_source = unknown.iter().filter_map(|i| calls.get(*i)).map(Call::by_source);
+        let again = pipelined(&mut redis, by_source).await?;
+        for (i, answer) in unknown.into_iter().zip(again) {
+            answers[i] = answer;
         }
     }
+    Ok(Value::Array(answers))
 }
 
 /// Runs a script that replicas must confirm.
-async fn confirmed(
-    redis: &mut MultiplexedConnection,
-    before: Option<Cmd>,
-    call: &Call,
-) -> RedisResult<Value> {
-    let together = |script| before.clone().into_iter().chain([script]).chain(call.confirmation());
-    let mut answers = pipelined(redis, together(call.by_hash())).await?;
+async fn confirmed(mut redis: MultiplexedConnection, before: Option<Cmd>, call: &Call) -> RedisResult<Value> {
+    let with_wait = |script| before.clone().into_iter().chain([script]).chain(call.confirmation());
+    let mut answers = pipelined(&mut redis, with_wait(call.by_hash())).await?;
     if answers.iter().any(lacks_script) {
-        answers = pipelined(redis, together(call.by_source())).await?;
+        answers = pipelined(&mut redis, with_wait(call.by_source())).await?;
     }
     let mut last = || answers.pop().unwrap_or(Value::Nil);
     // What was not confirmed was granted all the same: why not is told beside it.
