@@ -190,7 +190,7 @@ impl Store for RedisStore {
             }
             let on = attempt.claims()[0].on();
             let call = || claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
-            // Asked again, it may be its own token that is in the way. Votes that go to and fro twice split more often.
+            // Asked again, it may be its own token that is in the way. A ballot would wait twice for a vote that is denied.
             let simple = attempt.sent_at().is_none() && self.replicas.is_none() && !self.link.votes();
             let plain = simple && !self.contended.is(on);
             let set = if plain { claims::set(&self.names, attempt) } else { None };
