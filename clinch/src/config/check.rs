@@ -52,10 +52,10 @@ fn guards(config: &Config) -> Result<(), ConfigError> {
 fn policies(config: &Config) -> Result<(), ConfigError> {
     let Config { duplicate, lock, limit, idempotency, .. } = config;
     // A TTL that nobody set is not held against the one who sets a low `max_ttl`: perhaps no such guard is used.
-    let ttl = |field: &str, ttl: Duration, options: LockOptions| {
+    let ttl = |field: &str, ttl: Duration, mut options: LockOptions| {
         let given = !config.source(field).is_default();
         let most = if given { config.max_ttl } else { config.max_ttl.max(ttl) };
-        options.checked(most).map(|_| ())
+        options.check(most)
     };
     let at =
         |section: &str, checked: Result<(), Error>| checked.map_err(|error| config.located(section, error));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Claim, ClaimKey, Token};
+use super::{Claim, ClaimKey, Claims, Token};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ pub const MAX_CLAIMS: usize = 64;
 /// when it was first sent ([`sent_at`](Self::sent_at)) and over which connection ([`Route`]).
 pub struct Attempt {
     token: Token,
-    claims: Vec<Claim>,
+    claims: Claims,
     patience: Patience,
     sent: Mutex<Option<Instant>>,
     route: Route,
@@ -71,7 +71,7 @@ impl Attempt {
     /// [`AttemptError`] if there is no claim, if there are more than [`MAX_CLAIMS`], or if two are on the same key.
     pub fn new(token: Token, claims: Vec<Claim>) -> Result<Self, AttemptError> {
         Self::check(&claims)?;
-        Ok(Self::of(token, claims))
+        Ok(Self::of(token, claims.into()))
     }
 
     /// Whether these claims make an attempt.
@@ -92,11 +92,11 @@ impl Attempt {
 
     /// An attempt with a single claim, which asks once.
     pub fn one(token: Token, claim: Claim) -> Self {
-        Self::of(token, vec![claim])
+        Self::of(token, Claims::One(claim))
     }
 
     /// An attempt with claims that were checked before.
-    pub(crate) fn of(token: Token, claims: Vec<Claim>) -> Self {
+    pub(crate) fn of(token: Token, claims: Claims) -> Self {
         Self { token, claims, patience: Patience::Try, sent: Mutex::default(), route: Route::default() }
     }
 
@@ -179,7 +179,7 @@ impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attempt")
             .field("token", &self.token)
-            .field("claims", &self.claims)
+            .field("claims", &&*self.claims)
             .field("patience", &self.patience)
             .field("sent_at", &self.sent_at())
             .finish_non_exhaustive()

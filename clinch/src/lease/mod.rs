@@ -6,6 +6,7 @@
 
 mod attempt;
 mod claim;
+mod claims;
 mod fence;
 mod holder;
 mod record;
@@ -13,6 +14,7 @@ mod token;
 
 pub use attempt::{Attempt, AttemptError, MAX_CLAIMS, Patience, Route};
 pub use claim::{Claim, ClaimKey, Mode, Space};
+pub(crate) use claims::Claims;
 pub use fence::Fence;
 pub use holder::Holder;
 pub use record::Record;

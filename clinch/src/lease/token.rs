@@ -1,10 +1,12 @@
 //! Tokens: who an attempt is, unguessably.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::key::escape::unescape;
+use tokio::task;
+
+use crate::key::escape::{Escaped, unescape};
 
 /// The identity of one attempt: 128 random bits, then a readable owner.
 ///
@@ -19,12 +21,43 @@ pub struct Token(Arc<str>);
 /// Random part of a token: 16 bytes as hex digits.
 const RANDOM_DIGITS: usize = 32;
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 impl Token {
     /// Takes a token's whole text, as a store reads it back.
     ///
     /// Managers make new ones themselves; a token that is made any other way is only as strong as its maker.
     pub fn from_text(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
+    }
+
+    /// A new one. `owner` is `host:pid:`, escaped.
+    ///
+    /// By hand, because there is one for every attempt, and formatting it takes longer than all else that is done for one.
+    pub(crate) fn made(
+        random: u128,
+        owner: &str,
+        label: &str,
+        task: Option<task::Id>,
+        since_ms: u64,
+    ) -> Self {
+        let mut text = Text::default();
+        text.hex(random);
+        text.push(b"@");
+        text.push(owner.as_bytes());
+        if !label.is_empty() {
+            let mut escaped = String::new();
+            let _ = Escaped(&mut escaped).write_str(label);
+            text.push(escaped.as_bytes());
+        }
+        text.push(b":");
+        if let Some(task) = task {
+            // Writing into it does not fail.
+            let _ = write!(text, "{task}");
+        }
+        text.push(b":");
+        text.decimal(since_ms);
+        Self::from_text(text.as_str())
     }
 
     /// The whole text.
@@ -48,6 +81,69 @@ impl Token {
             SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))
         });
         Some(Owner { host, pid, label, task, since })
+    }
+}
+
+/// The text of a token while it is made: most fit on the stack.
+struct Text {
+    short: [u8; 128],
+    len: usize,
+    /// All of it, once it is longer.
+    long: Vec<u8>,
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self { short: [0; 128], len: 0, long: Vec::new() }
+    }
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Text {
+    fn push(&mut self, bytes: &[u8]) {
+        if self.long.is_empty() {
+            if let Some(room) = self.short.get_mut(self.len..self.len + bytes.len()) {
+                room.copy_from_slice(bytes);
+                self.len += bytes.len();
+                return;
+            }
+            self.long.extend_from_slice(&self.short[..self.len]);
+        }
+        self.long.extend_from_slice(bytes);
+    }
+
+    fn hex(&mut self, number: u128) {
+        let mut digits = [0; RANDOM_DIGITS];
+        for (byte, digits) in number.to_be_bytes().into_iter().zip(digits.chunks_exact_mut(2)) {
+            digits.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        self.push(&digits);
+    }
+
+    fn decimal(&mut self, mut number: u64) {
+        let (mut digits, mut first) = ([0; 20], 20);
+        loop {
+            first -= 1;
+            let digit = (number % 10) as usize;
+            digits[first] = DIGITS[digit];
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        self.push(&digits[first..]);
+    }
+
+    fn as_str(&self) -> &str {
+        let bytes = if self.long.is_empty() { &self.short[..self.len] } else { &self.long };
+        // It is made of nothing but texts.
+        str::from_utf8(bytes).unwrap_or_default()
     }
 }
 
@@ -103,6 +199,24 @@ mod tests {
         assert_eq!(owner.label.as_deref(), Some("nightly job"));
         assert_eq!(owner.since, Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123)));
         assert_eq!(owner.to_string(), "web:1:77 task 5 (nightly job)");
+    }
+
+    #[test]
+    fn what_is_made_is_read_back() {
+        for (since, label) in
+            [(0, ""), (9, "a"), (10, "nightly job"), (u64::MAX >> 11, "ü:%{}"), (1, &"long ".repeat(12))]
+        {
+            let token = Token::made(0x0123_4567_89ab_cdef << 40, "web%3A1:77:", label, None, since);
+            assert!(
+                token.as_str().starts_with("0000000123456789abcdef0000000000@web%3A1:77:"),
+                "{}",
+                token.as_str()
+            );
+            let owner = token.owner().unwrap();
+            assert_eq!((owner.host.as_str(), owner.pid, owner.task), ("web:1", 77, None));
+            assert_eq!(owner.label.as_deref().unwrap_or_default(), label);
+            assert_eq!(owner.since, Some(SystemTime::UNIX_EPOCH + Duration::from_millis(since)));
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::schedule::Schedule;
 use super::tenure::Tenure;
 use crate::error::DeniedBy;
 use crate::lease::{Attempt, Mode};
-use crate::store::{ErrorKind, StoreError};
+use crate::store::{Denial, ErrorKind, StoreError};
 
 /// How long a try waits for the head of a line to ask, before it asks itself.
 const HEAD_PATIENCE: Duration = Duration::from_millis(20);
@@ -65,17 +65,41 @@ impl Drop for Remembered<'_> {
 }
 
 impl Core {
-    /// The answer to a try that this process knows without any waiting: it holds the key itself.
-    pub(super) fn denied_here(self: &Arc<Self>, plan: &Plan) -> Option<Reply> {
-        let [claim] = plan.claims.as_slice() else { return None };
+    /// The answer to a simple try, if it needs no waiting: this process holds the key itself, or the engine answers at once.
+    pub(super) fn at_once(self: &Arc<Self>, plan: &Plan) -> Option<Reply> {
+        let [claim] = &*plan.claims else { return None };
         let simple = plan.is_try() && plan.stands_in_line() && claim.mode() == Mode::Exclusive;
         if !simple || self.closing.is_closed() {
             return None;
         }
-        let held = self.lines.held_here(claim)?;
         self.ensure_background();
-        self.background.heard.watch(&held);
-        Some(Reply::denied(local_denial(&held, 0, claim.on()), plan))
+        let Some(engine) = self.store.at_once().filter(|_| !self.breaker.is_open()) else {
+            let held = self.lines.held_here(claim)?;
+            return Some(self.denied_by(&held, plan));
+        };
+        match self.lines.enter(claim, &plan.shape) {
+            Entry::HeldHere(held) => Some(self.denied_by(&held, plan)),
+            Entry::Ask(role) => self.ask_at_once(engine, role, plan),
+            Entry::Releasing(_) | Entry::Ride(_) => None,
+        }
+    }
+
+    /// Denied by a lease of this process, of which it must be sure.
+    fn denied_by(&self, held: &Arc<Held>, plan: &Plan) -> Reply {
+        self.background.heard.watch(held);
+        if plan.tersely {
+            return Reply::Denied(Denial::default(), DeniedBy::Lock);
+        }
+        Reply::denied(local_denial(held, 0, plan.claims[0].on()), plan)
+    }
+
+    /// Takes the one place of a try.
+    pub(super) async fn try_in_line(self: &Arc<Self>, plan: &Plan) -> Reply {
+        if self.closing.is_closed() {
+            return Reply::ShutDown;
+        }
+        self.ensure_background();
+        self.try_once(plan).await
     }
 
     /// Takes the lease, waiting as long as the plan allows.
@@ -108,25 +132,24 @@ impl Core {
     /// Answers at once: from what this process knows, from a call that is asked after this moment, or by asking.
     async fn try_once(self: &Arc<Self>, plan: &Plan) -> Reply {
         // Sharing somebody's call may take that call's time and then one's own.
-        let limit = Instant::now() + self.call_timeout * 2;
+        let limit = plan.seen.began + self.call_timeout * 2;
         let limit = if plan.is_try() { limit } else { limit.min(plan.deadline + self.call_timeout) };
         let claim = &plan.claims[0];
-        if let Err(error) = self.let_out(plan, limit).await {
+        if claim.mode() != Mode::Exclusive
+            && let Err(error) = Box::pin(self.let_out(plan, limit)).await
+        {
             return Reply::Failed(error, None);
         }
         loop {
             match self.lines.enter(claim, &plan.shape) {
-                Entry::HeldHere(held) => {
-                    self.background.heard.watch(&held);
-                    return Reply::denied(local_denial(&held, 0, claim.on()), plan);
-                }
+                Entry::HeldHere(held) => return self.denied_by(&held, plan),
                 Entry::Releasing(held) => {
                     if let Err(error) = Box::pin(self.over_by(limit, &held)).await {
                         return Reply::Failed(error, None);
                     }
                 }
-                Entry::Ask(role) => return self.ask_until(limit, role, plan).await.0,
-                Entry::Ride(rider) => return Box::pin(self.ride(&rider, limit, plan)).await,
+                Entry::Ask(role) => return self.ask_once(limit, role, plan).await,
+                Entry::Ride(rider) => return self.ride(&rider, limit, plan).await,
             }
         }
     }
@@ -170,14 +193,14 @@ impl Core {
         loop {
             match timeout_at(patience.min(limit), rider.next()).await {
                 Ok(Ride::Answered(answer)) => return Reply::shared(answer, plan),
-                Ok(Ride::Ask(role)) => return self.ask_until(limit, role, plan).await.0,
+                Ok(Ride::Ask(role)) => return Box::pin(self.ask_once(limit, role, plan)).await,
                 Err(_) if Instant::now() >= limit => {
                     // Not the engine's fault, as far as this one knows.
                     return Reply::Failed(StoreError::not_applied(ErrorKind::Overloaded, SHARED_CALL), None);
                 }
                 // The head was called and has not begun to ask: nobody may be polling it.
                 Err(_) => match rider.overtake() {
-                    Some(role) => return self.ask_until(limit, role, plan).await.0,
+                    Some(role) => return Box::pin(self.ask_once(limit, role, plan)).await,
                     None => patience += HEAD_PATIENCE,
                 },
             }

@@ -174,7 +174,7 @@ impl<'a> Alone<'a> {
         let core = self.core;
         let began = Instant::now();
         let mut flight = self.begin();
-        let verdict = core.exchange(&mut flight, began, None).await;
+        let verdict = core.exchange(&mut flight, None).await;
         self.flight = Some(flight);
         let revoked = self.called();
         match verdict {
@@ -218,7 +218,7 @@ impl<'a> Alone<'a> {
                 Err(error) => return self.failed(error),
             }
         }
-        let held = core.lease_of(&flight, sent_at, grant, plan);
+        let held = core.lease_of(&flight, sent_at, Instant::now(), grant, plan);
         if let Some(reply) = core.unusable(&held, revoked) {
             self.take_back();
             return reply;

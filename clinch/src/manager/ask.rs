@@ -8,13 +8,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::breaker::Call;
 use super::core::Core;
 use super::held::Held;
-use super::line::{Answer, Flight, Role, local_denial};
+use super::line::{Answer, Flight, Role, Unkept, local_denial};
 use super::options::Strategy;
 use super::plan::Plan;
 use super::tenure::Tenure;
 use crate::error::DeniedBy;
 use crate::lease::{Attempt, Mode};
-use crate::store::{Denial, Effect, ErrorKind, Grant, StoreError, Verdict};
+use crate::store::{AtOnce, Denial, Effect, ErrorKind, Grant, StoreError, Verdict};
 
 /// How often a call goes out again after the connection failed under it.
 const RECONNECTS: u32 = 2;
@@ -134,22 +134,58 @@ impl Core {
         }
         let began = Instant::now();
         let flight = role.begin(|| self.new_flight(plan));
-        let verdict = self.exchange(flight, began, limit).await;
+        let verdict = self.exchange(flight, limit).await;
         let flight = flight.clone();
         let attempt = flight.attempt.clone();
-        let reply = match verdict {
+        (self.settled(role, flight, verdict, began, plan), Some(attempt))
+    }
+
+    /// For a try, [`ask_until`](Self::ask_until) in as little room as possible: what nearly always happens is one call and its
+    /// answer.
+    pub(super) async fn ask_once(self: &Arc<Self>, limit: Instant, mut role: Role<'_>, plan: &Plan) -> Reply {
+        if self.strategy(plan) == Strategy::Proceed || self.breaker.is_open() || self.closing.is_closed() {
+            return Box::pin(self.ask_until(limit, role, plan)).await.0;
+        }
+        let call = self.breaker.calling();
+        let flight = role.begin(|| self.new_flight(plan));
+        let asking = self.store.acquire(&flight.attempt);
+        let answer = if self.limited { Ok(asking.await) } else { timeout_at(limit, asking).await };
+        let verdict = match answer {
+            Ok(Ok(verdict)) => {
+                self.breaker.answered();
+                Ok(verdict)
+            }
+            Ok(Err(error)) => {
+                match Box::pin(timeout_at(limit, self.exchange_again(flight, call, None, error))).await {
+                    Ok(verdict) => verdict,
+                    Err(_) => return Reply::Failed(self.no_answer_to(call), None),
+                }
+            }
+            Err(_) => return Reply::Failed(self.no_answer_to(call), None),
+        };
+        let flight = flight.clone();
+        self.settled(role, flight, verdict, call.began(), plan)
+    }
+
+    /// What came of a call that began then.
+    fn settled(
+        self: &Arc<Self>,
+        mut role: Role<'_>,
+        flight: Flight,
+        verdict: Result<Verdict, StoreError>,
+        began: Instant,
+        plan: &Plan,
+    ) -> Reply {
+        match verdict {
             Ok(Verdict::Granted(grant)) => {
-                let sent_at = attempt.sent_at().unwrap_or(began);
-                let held = self.lease_of(&flight, sent_at, grant, plan);
-                match self.unusable(&held, role.is_revoked()) {
+                let sent_at = flight.attempt.sent_at().unwrap_or(began);
+                let held = self.lease_of(&flight, sent_at, Instant::now(), grant, plan);
+                match self.unusable(&held, false) {
                     Some(reply) => {
                         role.take_back();
                         reply
                     }
-                    None => match role.granted(&held) {
-                        Ok(()) => Reply::Granted(Tenure::new(held, 0, self.clone(), plan.passes())),
-                        Err(other) => Reply::denied(local_denial(&other, 0, plan.claims[0].on()), plan),
-                    },
+                    None => self.kept(role, held, plan),
                 }
             }
             Ok(Verdict::Denied(denial)) => {
@@ -163,8 +199,43 @@ impl Core {
                     (keeps && flight.doubtful).then(|| Doubtful::new(flight.attempt, self.clone()));
                 Reply::Failed(error, doubtful)
             }
-        };
-        (reply, Some(attempt))
+        }
+    }
+
+    /// Asks an engine that answers without any waiting; no reply where there is more to do than to take what it says.
+    pub(super) fn ask_at_once(
+        self: &Arc<Self>,
+        engine: &dyn AtOnce,
+        mut role: Role<'_>,
+        plan: &Plan,
+    ) -> Option<Reply> {
+        let flight = role.begin(|| self.new_flight(plan));
+        match engine.acquire_now(&flight.attempt) {
+            Ok(Verdict::Granted(grant)) => {
+                // There was no time in which it could have run out.
+                let now = flight.attempt.sent_at().unwrap_or_else(Instant::now);
+                let held = self.lease_of(flight, now, now, grant, plan);
+                Some(self.kept(role, held, plan))
+            }
+            Ok(Verdict::Denied(denial)) => {
+                role.denied(&denial);
+                Some(Reply::denied(denial, plan))
+            }
+            Err(error) => {
+                // Asked once more, it says the same, and then it is seen to.
+                role.failed(&error, false);
+                None
+            }
+        }
+    }
+
+    /// What was granted, noted as a lease of this process.
+    fn kept(self: &Arc<Self>, role: Role<'_>, held: Arc<Held>, plan: &Plan) -> Reply {
+        match role.granted(&held) {
+            Ok(()) => Reply::Granted(Tenure::new(held, 0, self.clone(), plan.passes())),
+            Err(Unkept::Revoked) => Reply::Denied(Denial::default(), DeniedBy::Revoked),
+            Err(Unkept::InTheWay(other)) => Reply::denied(local_denial(&other, 0, plan.claims[0].on()), plan),
+        }
     }
 
     pub(super) fn strategy(&self, plan: &Plan) -> Strategy {
@@ -175,25 +246,39 @@ impl Core {
     pub(super) async fn exchange(
         &self,
         flight: &mut Flight,
-        began: Instant,
         limit: Option<Instant>,
     ) -> Result<Verdict, StoreError> {
+        let call = self.breaker.admit()?;
+        match self.ask_engine(flight, limit).await {
+            Ok(verdict) => {
+                self.breaker.answered();
+                Ok(verdict)
+            }
+            // Rare: not part of everybody's future.
+            Err(error) => Box::pin(self.exchange_again(flight, call, limit, error)).await,
+        }
+    }
+
+    async fn ask_engine(&self, flight: &Flight, limit: Option<Instant>) -> Result<Verdict, StoreError> {
+        let asking = self.store.acquire(&flight.attempt);
+        match limit {
+            Some(limit) => timeout_at(limit, asking).await.unwrap_or_else(|_| Err(self.no_answer())),
+            None => asking.await,
+        }
+    }
+
+    /// Goes on after the first call of an exchange failed.
+    async fn exchange_again(
+        &self,
+        flight: &mut Flight,
+        mut call: Call,
+        limit: Option<Instant>,
+        mut error: StoreError,
+    ) -> Result<Verdict, StoreError> {
+        let began = call.began();
         let mut asked = 0;
         let mut pause = FIRST_PAUSE;
-        let mut call = self.breaker.admit()?;
         loop {
-            let asking = self.store.acquire(&flight.attempt);
-            let answer = match limit {
-                Some(limit) => timeout_at(limit, asking).await.unwrap_or_else(|_| Err(self.no_answer())),
-                None => asking.await,
-            };
-            let error = match answer {
-                Ok(verdict) => {
-                    self.breaker.answered();
-                    return Ok(verdict);
-                }
-                Err(error) => error,
-            };
             self.not_answered(call, &error);
             flight.doubtful |= error.effect() == Effect::Unknown;
             asked += 1;
@@ -209,11 +294,18 @@ impl Core {
             if !(again && in_time) {
                 return Err(error);
             }
-            Box::pin(sleep(self.sources.jittered(pause))).await;
+            sleep(self.sources.jittered(pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
             match self.breaker.admit() {
                 Ok(admitted) => call = admitted,
                 Err(_) => return Err(error),
+            }
+            match self.ask_engine(flight, limit).await {
+                Ok(verdict) => {
+                    self.breaker.answered();
+                    return Ok(verdict);
+                }
+                Err(failed) => error = failed,
             }
         }
     }
@@ -234,12 +326,18 @@ impl Core {
     }
 
     /// The lease that was granted to what was sent then.
-    pub(super) fn lease_of(&self, flight: &Flight, sent_at: Instant, grant: Grant, plan: &Plan) -> Arc<Held> {
+    pub(super) fn lease_of(
+        &self,
+        flight: &Flight,
+        sent_at: Instant,
+        since: Instant,
+        grant: Grant,
+        plan: &Plan,
+    ) -> Arc<Held> {
         let window = self.window(&flight.attempt, sent_at, flight.boot_at);
-        let attempt = flight.attempt.clone();
-        let held = Arc::new(Held::granted(attempt, window, flight.heard_since, grant.fences, plan.scope));
+        let held = Held::granted(flight, window, since, grant.fences, plan.scope);
         self.saw_fence(held.highest_fence());
-        held
+        Arc::new(held)
     }
 
     /// Why a lease cannot be handed out although it was granted.

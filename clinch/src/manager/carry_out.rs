@@ -1,8 +1,9 @@
 //! From a plan to its outcome: by entering again, as the strategy says, and with a guard at the end.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::LockManager;
 use super::ask::Reply;
@@ -11,54 +12,108 @@ use super::options::LockOptions;
 use super::outcome::Outcome;
 use super::plan::Plan;
 use super::scope::Scope;
+use super::seen::Attempting;
 use super::tenure::Tenure;
 use crate::error::{Denied, DeniedBy, Error};
 use crate::key::Key;
 use crate::lease::{ClaimKey, Holder, Mode};
 
-impl LockManager {
-    pub(super) fn plan(
-        &self,
-        keys: Vec<Key>,
-        options: LockOptions,
-        guard: Option<&str>,
-    ) -> Result<Plan, Error> {
-        Plan::lock(keys, options, self.core.conditions(guard))
+/// A wish on its way.
+pub(super) enum Taking<'a> {
+    Ended(Result<Outcome, Error>),
+    Waits(Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>),
+}
+
+impl<'a> Taking<'a> {
+    fn waits(future: impl Future<Output = Result<Outcome, Error>> + Send + 'a, span: Span) -> Self {
+        Self::Waits(if span.is_disabled() { Box::pin(future) } else { Box::pin(future.instrument(span)) })
     }
 
-    /// Takes what is planned, and lets it be seen.
-    pub(super) async fn carry_out(&self, mut plan: Plan) -> Result<Outcome, Error> {
+    /// What comes of it.
+    pub(super) async fn outcome(self) -> Result<Outcome, Error> {
+        match self {
+            Self::Ended(result) => result,
+            Self::Waits(future) => future.await,
+        }
+    }
+}
+
+impl LockManager {
+    #[inline]
+    pub(super) fn plan(&self, key: Key, options: LockOptions, guard: Option<&str>) -> Result<Plan, Error> {
+        Plan::lock(key, options, self.core.conditions(guard))
+    }
+
+    /// Takes a lock on this key. `tersely`: nobody asks why it was denied, if it was.
+    pub(super) fn take_lock(
+        &self,
+        key: Key,
+        options: LockOptions,
+        guard: Option<&str>,
+        tersely: bool,
+    ) -> Taking<'_> {
+        match self.plan(key, options, guard) {
+            Ok(plan) => self.carry_out(Plan { tersely, ..plan }),
+            Err(error) => Taking::Ended(Err(error)),
+        }
+    }
+
+    /// Takes what is planned, and lets it be seen. What needs no waiting is done now; the rest is a future of its own, so that
+    /// nobody carries it around who does not need it.
+    pub(super) fn carry_out(&self, mut plan: Plan) -> Taking<'_> {
         let attempting = plan.seen.attempting(&plan.claims);
-        let _waiting = (!plan.is_try()).then(|| plan.seen.meter.waiting());
+        let scope = Scope::current(&self.core);
+        plan.scope = scope.as_ref().map_or(0, Scope::id);
+        if let Some(result) = plan.seen.span.in_scope(|| self.at_once(&plan)) {
+            attempting.ended(&result);
+            return Taking::Ended(result);
+        }
         let span = plan.seen.span.clone();
-        let result = match span.in_scope(|| self.denied_here(&plan)) {
-            Some(result) => result,
-            None => self.take(&mut plan).instrument(span).await,
+        if plan.is_try() && plan.stands_in_line() && scope.is_none() {
+            // Much smaller than all that can happen to others.
+            return Taking::waits(self.try_simply(plan, attempting), span);
+        }
+        let taking = async move {
+            let _waiting = (!plan.is_try()).then(|| plan.seen.meter.waiting());
+            let result = self.take(&plan, scope).await;
+            attempting.ended(&result);
+            result
         };
+        Taking::waits(taking, span)
+    }
+
+    /// Takes one place for one that neither waits nor enters again.
+    async fn try_simply(&self, plan: Plan, attempting: Attempting) -> Result<Outcome, Error> {
+        // Until the guard is made, so that a shutdown never misses it.
+        let _under_way = self.core.attempts.counted();
+        let reply = match self.core.try_in_line(&plan).await {
+            Reply::Failed(error, doubtful) => Box::pin(self.core.after_failure(&plan, error, doubtful)).await,
+            reply => reply,
+        };
+        let result = self.outcome(&plan, reply, None);
         attempting.ended(&result);
         result
     }
 
-    /// The outcome of a try on what this process itself holds. It is known at once, and often wanted: by all who come while
-    /// the first one works.
-    fn denied_here(&self, plan: &Plan) -> Option<Result<Outcome, Error>> {
+    /// The outcome of a try that needs no waiting.
+    fn at_once(&self, plan: &Plan) -> Option<Result<Outcome, Error>> {
         // In a scope that may hold it itself, there is more to say.
-        if Scope::current(&self.core).is_some() {
+        if plan.scope != 0 {
             return None;
         }
-        self.core.denied_here(plan).map(|reply| self.outcome(plan, reply, None))
+        // Until the guard is made, so that a shutdown never misses it.
+        let _under_way = self.core.attempts.counted();
+        self.core.at_once(plan).map(|reply| self.outcome(plan, reply, None))
     }
 
     /// Takes what is planned: by entering again, or as the strategy says.
-    async fn take(&self, plan: &mut Plan) -> Result<Outcome, Error> {
+    async fn take(&self, plan: &Plan, scope: Option<Scope>) -> Result<Outcome, Error> {
         // Until the guard is made, so that a shutdown never misses it.
         let _under_way = self.core.attempts.counted();
-        let scope = Scope::current(&self.core);
-        if let Some(scope) = &scope {
-            plan.scope = scope.id();
-            if let Some(holding) = scope.cover(plan)? {
-                return Ok(self.again(plan, holding));
-            }
+        if let Some(scope) = &scope
+            && let Some(holding) = scope.cover(plan)?
+        {
+            return Ok(self.again(plan, holding));
         }
         let reenters = scope.as_ref().filter(|_| plan.options.reentrant);
         let reply = match reenters {
@@ -112,7 +167,7 @@ impl LockManager {
             }
             self.core.renewals.start(held, every, up_to)
         });
-        Outcome::Reentered(LockGuard::again(holding, renewing))
+        Outcome::Reentered(LockGuard::one_of(holding, renewing))
     }
 
     /// Makes a guard of what was granted.
@@ -120,11 +175,11 @@ impl LockManager {
         let interval = plan.options.renewal_interval().filter(|_| !tenure.held().is_degraded());
         tenure.begin(&plan.seen.meter, interval.is_some());
         let renewing = interval.map(|(every, up_to)| self.core.renewals.start(tenure.held(), every, up_to));
-        let holding = Arc::new(Holding::new(tenure, renewing, self.life.clone()));
-        if let Some(scope) = scope {
-            scope.took(&holding);
-        }
-        LockGuard::new(holding)
+        let holding = Holding::new(tenure, renewing, self.life.clone());
+        let Some(scope) = scope else { return LockGuard::new(holding) };
+        let holding = Arc::new(holding);
+        scope.took(&holding);
+        LockGuard::one_of(holding, None)
     }
 
     pub(super) fn outcome(&self, plan: &Plan, reply: Reply, scope: Option<&Scope>) -> Result<Outcome, Error> {

@@ -20,7 +20,7 @@ use super::sources::Sources;
 use super::tally::Tally;
 use crate::key::escape::Escaped;
 use crate::lease::{Attempt, Fence, Token};
-use crate::store::{Effect, ErrorKind, Store, StoreError, StoreFuture};
+use crate::store::{Capabilities, Effect, ErrorKind, Store, StoreError, StoreFuture};
 use crate::sync::Notify;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::telemetry::{self, Telemetry};
@@ -31,6 +31,10 @@ const LEAST_DRIFT: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) store: Arc<dyn Store>,
+    /// What it can do, which does not change.
+    pub(super) can: Capabilities,
+    /// Whether an acquire ends by itself within twice the time of a call.
+    pub(super) limited: bool,
     /// Whether nobody else uses the store.
     pub(super) owns_store: bool,
     pub(super) sources: Sources,
@@ -74,6 +78,8 @@ impl Core {
         let _ = write!(Escaped(&mut owner), "{host}");
         let _ = write!(owner, ":{}:", std::process::id());
         Self {
+            can: store.capabilities(),
+            limited: store.call_limit().is_some_and(|limit| limit <= call_timeout),
             store: telemetry::measured(store, call_timeout),
             owns_store,
             sources,
@@ -98,22 +104,18 @@ impl Core {
 
     /// What holds for the wishes of a guard of this name, where they have none of their own.
     pub(super) fn conditions<'a>(&'a self, guard: Option<&'a str>) -> Conditions<'a> {
-        let can = self.store.capabilities();
-        Conditions { max_ttl: self.max_ttl, can, telemetry: &self.telemetry, guard }
+        Conditions { max_ttl: self.max_ttl, can: self.can, telemetry: &self.telemetry, guard }
     }
 
     /// A token that nobody else has and nobody can guess.
     pub(super) fn new_token(&self, label: Option<&str>) -> Token {
-        let mut text = String::with_capacity(96);
-        // Writing into a `String` does not fail.
-        let _ = write!(text, "{:032x}@{}", self.sources.random_u128(), self.owner);
-        let _ = Escaped(&mut text).write_str(label.unwrap_or_default());
-        text.push(':');
-        if let Some(task) = self.sources.task() {
-            let _ = write!(text, "{task}");
-        }
-        let _ = write!(text, ":{}", self.sources.wall_ms());
-        Token::from_text(text)
+        Token::made(
+            self.sources.random_u128(),
+            &self.owner,
+            label.unwrap_or_default(),
+            self.sources.task(),
+            self.sources.wall_ms(),
+        )
     }
 
     pub(super) fn fence_floor(&self) -> Fence {
@@ -134,40 +136,42 @@ impl Core {
         &self,
         step: impl Fn() -> StoreFuture<'a, T>,
     ) -> Result<T, StoreError> {
-        self.once_more_or_doubtful(step).await.0
+        let began = Instant::now();
+        match step().await {
+            Ok(value) => Ok(value),
+            Err(error) => self.once_more_after(error, began, step).await.0,
+        }
     }
 
-    /// The same, and says whether a call of it that was not answered may have been carried out.
-    pub(super) async fn once_more_or_doubtful<T, F>(
+    /// The second time, after the first one began then and failed. Says whether a call of it that was not answered may have
+    /// been carried out.
+    pub(super) async fn once_more_after<T, F>(
         &self,
+        error: StoreError,
+        began: Instant,
         step: impl Fn() -> F,
     ) -> (Result<T, StoreError>, bool)
     where
         F: Future<Output = Result<T, StoreError>>,
     {
-        let limit = Instant::now() + self.call_timeout;
-        let unknown = |answer: &Result<T, StoreError>| {
-            answer.as_ref().is_err_and(|error| error.effect() == Effect::Unknown)
-        };
-        let first = step().await;
-        let doubtful = unknown(&first);
-        let error = match first {
-            Err(error) if error.kind() == ErrorKind::Unavailable => error,
-            answer => return (answer, doubtful),
-        };
+        let limit = began + self.call_timeout;
+        let unknown = |error: &StoreError| error.effect() == Effect::Unknown;
+        let doubtful = unknown(&error);
+        if error.kind() != ErrorKind::Unavailable {
+            return (Err(error), doubtful);
+        }
         let answer = timeout_at(limit, step()).await.unwrap_or_else(|_| {
             let message = format!("no answer in time, after the connection had failed: {}", error.message());
             Err(StoreError::unknown(ErrorKind::Timeout, message))
         });
-        let doubtful = doubtful || unknown(&answer);
+        let doubtful = doubtful || answer.as_ref().is_err_and(unknown);
         (answer, doubtful)
     }
 
     /// Until when a lease counts that was sent at `sent_at`: its TTL from before the send, minus drift.
     pub(super) fn window(&self, lease: &Attempt, sent_at: Instant, boot_at: Option<Duration>) -> Window {
         let ttl = lease.ttl();
-        let drift =
-            if self.store.capabilities().same_clock { Duration::ZERO } else { ttl / 100 + LEAST_DRIFT };
+        let drift = if self.can.same_clock { Duration::ZERO } else { ttl / 100 + LEAST_DRIFT };
         let valid = ttl.saturating_sub(drift);
         Window {
             valid_until: sent_at + valid,

@@ -20,9 +20,9 @@ use crate::lease::{Fence, Mode, Token};
 /// Clones look at the same lease. A look outlives the guard; then the lease is over and [`lost`](Self::lost) says so.
 #[derive(Clone)]
 pub struct Lease {
-    held: Arc<Held>,
-    pass: u32,
-    core: Arc<Core>,
+    pub(super) held: Arc<Held>,
+    pub(super) pass: u32,
+    pub(super) core: Arc<Core>,
 }
 
 impl Lease {
@@ -140,13 +140,6 @@ impl Holding {
     pub(super) const fn renews(&self) -> bool {
         self.renewing.is_some()
     }
-
-    /// One of its guards says what is left behind when the last one is out.
-    fn leave(&self, remains: Option<Remains>) {
-        if let Some(remains) = remains {
-            self.held().leave(remains);
-        }
-    }
 }
 
 /// A lock or a permit that is held. It is given back by [`release`](Self::release), or in the background when it is dropped.
@@ -156,25 +149,32 @@ impl Holding {
 #[must_use = "a lock is held only as long as its guard lives: bind it to a name such as `_guard` (`let _ =` gives it back at once)"]
 pub struct LockGuard {
     lease: Lease,
-    /// Of a guard that entered again and asks for longer than the lease was made for.
-    renewing: Option<Renewing>,
     /// `None` only while it is being released.
-    holding: Option<Arc<Holding>>,
+    share: Option<Share>,
+}
+
+/// A guard's share in the right to release.
+enum Share {
+    /// All of it, as nearly always.
+    Whole(Holding),
+    /// That of one of the guards in a scope. One that entered again may ask for longer than the lease was made for.
+    Part(Arc<Holding>, Option<Renewing>),
 }
 
 impl LockGuard {
-    pub(super) fn new(holding: Arc<Holding>) -> Self {
-        let tenure = &holding.tenure;
-        let lease = Lease { held: tenure.held().clone(), pass: tenure.pass(), core: tenure.core().clone() };
-        lease.core.guards.add();
-        Self { lease, renewing: None, holding: Some(holding) }
+    /// The only one of its holder.
+    pub(super) fn new(holding: Holding) -> Self {
+        Self::with(holding.tenure.lease(), Share::Whole(holding))
     }
 
-    /// One more of the same holder. The lease is renewed as long as it lives, if that is what it needs.
-    pub(super) fn again(holding: Arc<Holding>, renewing: Option<Renewing>) -> Self {
-        let mut again = Self::new(holding);
-        again.renewing = renewing;
-        again
+    /// One of a holder that may have several. The lease is renewed as long as this one lives, if that is what it needs.
+    pub(super) fn one_of(holding: Arc<Holding>, renewing: Option<Renewing>) -> Self {
+        Self::with(holding.tenure.lease(), Share::Part(holding, renewing))
+    }
+
+    fn with(lease: Lease, share: Share) -> Self {
+        lease.core.guards.add();
+        Self { lease, share: Some(share) }
     }
 
     /// A look at the lease, to be kept where the guard cannot go.
@@ -201,26 +201,37 @@ impl LockGuard {
 
     /// As [`release`](Self::release), and leaves something behind.
     pub(crate) async fn finish(mut self, remains: Option<Remains>) -> Result<bool, Error> {
-        self.renewing = None;
-        let Some(holding) = self.holding.take() else { return Ok(false) };
-        holding.leave(remains);
-        let Some(holding) = Arc::into_inner(holding) else { return Ok(self.lease.is_valid()) };
-        let Holding { renewing, tenure, _life: life } = holding;
+        if let Some(remains) = remains {
+            self.lease.held.leave(remains);
+        }
+        let holding = match self.share.take() {
+            Some(Share::Whole(holding)) => Some(holding),
+            Some(Share::Part(holding, renewing)) => {
+                drop(renewing);
+                Arc::into_inner(holding)
+            }
+            None => return Ok(false),
+        };
+        let Some(Holding { renewing, tenure, _life: life }) = holding else {
+            return Ok(self.lease.is_valid());
+        };
         drop(renewing);
-        let operation = if tenure.held().leaves_something() { "complete" } else { "release" };
         let released = tenure.release().await;
         drop(life);
-        released.map_err(|source| Error::engine(operation, Some(self.lease.key()), source))
+        released.map_err(|source| {
+            let operation = if self.lease.held.leaves_something() { "complete" } else { "release" };
+            Error::engine(operation, Some(self.lease.key()), source)
+        })
     }
 
     /// The same in the background, as when it is dropped.
-    pub(crate) fn finish_later(mut self, remains: Option<Remains>) {
-        if let Some(holding) = self.holding.take() {
-            holding.leave(remains);
+    pub(crate) fn finish_later(self, remains: Option<Remains>) {
+        if let Some(remains) = remains {
+            self.lease.held.leave(remains);
         }
     }
 
-    /// When it was granted, or a little later.
+    /// When it was granted, within a moment.
     pub(crate) fn since(&self) -> Instant {
         self.lease.held.since()
     }
@@ -237,7 +248,7 @@ impl Deref for LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         // No I/O, no spawn, no panic: the background task does the rest.
-        self.holding = None;
+        self.share = None;
         self.lease.core.guards.remove();
     }
 }

@@ -19,6 +19,7 @@ pub(crate) use self::remains::Remains;
 #[cfg(feature = "submit")]
 pub(crate) use self::remains::Stay;
 use super::clock;
+use super::line::Flight;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Record};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
@@ -143,18 +144,21 @@ struct State {
     pass: u32,
     /// While a guard has it that was granted it.
     counted: Option<Counted>,
+    /// Somebody has looked at it who wants to hear of changes; until then nobody need be told.
+    watched: bool,
 }
 
 impl Held {
     pub(super) fn granted(
-        attempt: Arc<Attempt>,
+        flight: &Flight,
         window: Window,
-        heard_since: Option<u64>,
+        since: Instant,
         fences: Vec<Option<Fence>>,
         scope: u64,
     ) -> Self {
         let scope = AtomicU64::new(scope);
-        Self { fences, scope, ..Self::new(attempt, window, heard_since, Phase::Held) }
+        let attempt = flight.attempt.clone();
+        Self { fences, scope, ..Self::new(attempt, window, since, flight.heard_since, Phase::Held) }
     }
 
     /// What somebody has who went on although the engine failed: it excludes inside this process until then, and the
@@ -163,7 +167,7 @@ impl Held {
         let window =
             Window { valid_until: until, boot_until: None, engine_until: until, allowance: Duration::ZERO };
         let scope = AtomicU64::new(scope);
-        Self { degraded: true, scope, ..Self::new(attempt, window, None, Phase::Held) }
+        Self { degraded: true, scope, ..Self::new(attempt, window, Instant::now(), None, Phase::Held) }
     }
 
     /// An attempt that was never handed out and must be taken back.
@@ -172,10 +176,16 @@ impl Held {
         // An acquire that is still on its way may be granted as late as now, and then lives for its TTL.
         let engine_until = now + attempt.longest_ttl();
         let window = Window { valid_until: now, boot_until: None, engine_until, allowance: Duration::ZERO };
-        Self::new(attempt, window, None, Phase::Releasing)
+        Self::new(attempt, window, now, None, Phase::Releasing)
     }
 
-    fn new(attempt: Arc<Attempt>, window: Window, heard_since: Option<u64>, phase: Phase) -> Self {
+    fn new(
+        attempt: Arc<Attempt>,
+        window: Window,
+        since: Instant,
+        heard_since: Option<u64>,
+        phase: Phase,
+    ) -> Self {
         Self {
             attempt,
             heard_since: AtomicU64::new(heard_since.unwrap_or_default()),
@@ -184,10 +194,10 @@ impl Held {
             fences: Vec::new(),
             degraded: false,
             scope: AtomicU64::new(0),
-            since: Instant::now(),
+            since,
             left: Left::default(),
             renewing: AtomicBool::new(false),
-            state: Mutex::new(State { phase, window, pass: 0, counted: None }),
+            state: Mutex::new(State { phase, window, pass: 0, counted: None, watched: false }),
             changed: Notify::new(),
         }
     }
@@ -254,7 +264,7 @@ impl Held {
         self.left.is_the_rest() && !self.claims().iter().all(|claim| claim.on().space.keeps_records())
     }
 
-    /// When it was granted, or a little later.
+    /// When it was granted, within a moment.
     pub(super) const fn since(&self) -> Instant {
         self.since
     }
@@ -293,6 +303,16 @@ impl Held {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It has changed: tells those who look at it. Before they look they say so in the state, under its lock, and so are
+    /// either told or see it themselves.
+    fn changed(&self, state: MutexGuard<'_, State>) {
+        let watched = state.watched;
+        drop(state);
+        if watched {
+            self.changed.notify_waiters();
+        }
     }
 
     pub(super) fn engine_until(&self) -> Instant {
@@ -340,9 +360,8 @@ impl Held {
         self.scope.store(to_scope, Ordering::Release);
         let (left, number) = (state.remaining(), state.pass);
         state.counted = None;
-        drop(state);
         // Whoever looks at it under the old number learns that it is over.
-        self.changed.notify_waiters();
+        self.changed(state);
         if left * 2 >= self.attempt.ttl() { Passing::Passed(number) } else { Passing::AfterRenewal(number) }
     }
 
@@ -352,12 +371,7 @@ impl Held {
     }
 
     pub(super) fn standing(&self) -> Standing {
-        let state = self.state();
-        match state.phase {
-            Phase::Held if !state.remaining().is_zero() => Standing::Valid,
-            Phase::Releasing if Instant::now() < state.window.engine_until => Standing::Releasing,
-            Phase::Held | Phase::Releasing | Phase::Ended(_) => Standing::Over,
-        }
+        self.state().standing()
     }
 
     /// A renewal was granted; `false` if the lease had ended before the answer came.
@@ -371,9 +385,8 @@ impl Held {
             return false;
         }
         state.window = Window { engine_until: state.window.engine_until.max(window.engine_until), ..window };
-        drop(state);
         // Observers re-arm their timers.
-        self.changed.notify_waiters();
+        self.changed(state);
         true
     }
 
@@ -388,8 +401,7 @@ impl Held {
     fn end_locked(&self, mut state: MutexGuard<'_, State>, loss: Loss) {
         state.phase = Phase::Ended(loss);
         let noted = if loss == Loss::Released { None } else { state.note_loss() };
-        drop(state);
-        self.changed.notify_waiters();
+        self.changed(state);
         self.tell_loss(noted, loss);
     }
 
@@ -423,12 +435,11 @@ impl Held {
             }
             Phase::Releasing | Phase::Ended(_) => Telling::Nothing,
         };
-        if telling != Telling::Nothing {
+        if telling == Telling::Nothing {
+            drop(state);
+        } else {
             state.phase = Phase::Releasing;
-        }
-        drop(state);
-        if telling != Telling::Nothing {
-            self.changed.notify_waiters();
+            self.changed(state);
         }
         if let Some((counted, outcome)) = ended {
             self.tell_end(&counted.meter, outcome);
@@ -448,8 +459,7 @@ impl Held {
         state.phase = Phase::Releasing;
         let engine_until = Instant::now() + self.attempt.longest_ttl();
         state.window.engine_until = state.window.engine_until.max(engine_until);
-        drop(state);
-        self.changed.notify_waiters();
+        self.changed(state);
         Telling::Release
     }
 
@@ -480,7 +490,8 @@ impl Held {
 
     /// The loss, or the end of the validity.
     fn look_for_loss(&self, pass: u32) -> Result<Loss, Instant> {
-        let state = self.state();
+        let mut state = self.state();
+        state.watched = true;
         if state.pass != pass {
             return Ok(Loss::Released);
         }
@@ -495,16 +506,23 @@ impl Held {
         }
     }
 
+    /// Until when it tells something about its key, if it does.
+    fn look_for_end(&self) -> Option<Instant> {
+        let mut state = self.state();
+        state.watched = true;
+        match state.standing() {
+            Standing::Over => None,
+            Standing::Valid => Some(state.window.valid_until),
+            Standing::Releasing => Some(state.window.engine_until),
+        }
+    }
+
     /// Waits until the lease tells nothing about its key any more: given back, lost, or run out.
     pub(super) async fn over(&self) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            let end = match self.standing() {
-                Standing::Over => return,
-                Standing::Valid => self.state().window.valid_until,
-                Standing::Releasing => self.state().window.engine_until,
-            };
+            let Some(end) = self.look_for_end() else { return };
             tokio::select! {
                 biased;
                 () = changed => {}
@@ -515,6 +533,14 @@ impl Held {
 }
 
 impl State {
+    fn standing(&self) -> Standing {
+        match self.phase {
+            Phase::Held if !self.remaining().is_zero() => Standing::Valid,
+            Phase::Releasing if Instant::now() < self.window.engine_until => Standing::Releasing,
+            Phase::Held | Phase::Releasing | Phase::Ended(_) => Standing::Over,
+        }
+    }
+
     fn remaining(&self) -> Duration {
         if self.phase != Phase::Held {
             return Duration::ZERO;

@@ -108,7 +108,7 @@ impl Limit {
         options: LockOptions,
     ) -> Result<Outcome, Error> {
         let plan = Plan::permit(self, options, self.manager.core.conditions(guard))?;
-        self.manager.carry_out(plan).await
+        self.manager.carry_out(plan).outcome().await
     }
 
     /// Runs `block` with a permit and gives it back on every way out, as [`LockManager::with_lock`] does with a lock.

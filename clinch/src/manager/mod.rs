@@ -177,7 +177,7 @@ impl LockManager {
         key: impl IntoKey,
         options: impl Into<LockOptions>,
     ) -> Result<Option<LockGuard>, Error> {
-        self.attempt(key, options).await?.or_denied()
+        self.take_lock(key.into_key()?, options.into(), None, true).outcome().await?.or_denied()
     }
 
     /// Takes the lock, or says in full why not.
@@ -192,7 +192,7 @@ impl LockManager {
         key: impl IntoKey,
         options: impl Into<LockOptions>,
     ) -> Result<Outcome, Error> {
-        self.carry_out(self.plan(vec![key.into_key()?], options.into(), None)?).await
+        self.take_lock(key.into_key()?, options.into(), None, false).outcome().await
     }
 
     /// The same for the guard of this name.
@@ -203,7 +203,7 @@ impl LockManager {
         key: Key,
         options: LockOptions,
     ) -> Result<Outcome, Error> {
-        self.carry_out(self.plan(vec![key], options, Some(guard))?).await
+        self.take_lock(key, options, Some(guard), false).outcome().await
     }
 
     /// Takes the lock, waiting at most the options' `wait` for it.
@@ -214,7 +214,7 @@ impl LockManager {
     /// # Cancel safety
     /// Safe, as [`try_lock`](Self::try_lock): a waiter that is dropped leaves the line.
     pub async fn lock(&self, key: impl IntoKey, options: impl Into<LockOptions>) -> Result<LockGuard, Error> {
-        self.attempt(key, options).await?.or_error()
+        self.take_lock(key.into_key()?, options.into(), None, false).outcome().await?.or_error()
     }
 
     /// Runs `block` under the lock and gives the lock back on every way out: value, error, panic, dropped future.
@@ -287,7 +287,8 @@ impl LockManager {
         key: Key,
         options: LockOptions,
     ) -> Result<Outcome, Error> {
-        self.carry_out(Plan::recorded(claim, key, options, self.core.conditions(Some(guard)))?).await
+        let plan = Plan::recorded(claim, key, options, self.core.conditions(Some(guard)))?;
+        self.carry_out(plan).outcome().await
     }
 
     /// The meter of the guards of this name.

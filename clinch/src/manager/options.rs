@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::limit::Limit;
 use crate::error::Error;
 use crate::key::Key;
+use crate::lease::{Claim, Fence};
 
 /// The shortest pause between two polls.
 const MIN_RETRY: Duration = Duration::from_millis(1);
@@ -352,7 +353,7 @@ impl LockOptions {
     }
 
     /// Checks everything that can be wrong, and cuts the TTL to whole milliseconds.
-    pub(crate) fn checked(mut self, max_ttl: Duration) -> Result<Self, Error> {
+    pub(crate) fn check(&mut self, max_ttl: Duration) -> Result<(), Error> {
         self.ttl = checked_ttl("ttl", self.ttl, max_ttl)?;
         for limited in &mut self.limits {
             limited.ttl = checked_ttl("permit_ttl", limited.ttl, max_ttl)?;
@@ -378,8 +379,14 @@ impl LockOptions {
             return Err(Error::option("label", &format!("{label:?}"), accepted));
         }
         check_name(self.name.as_deref())?;
-        self.check_kind()?;
-        Ok(self)
+        self.check_kind()
+    }
+
+    /// The claim of such a lock on a key. A fenced one has no floor yet.
+    pub(super) fn lock_on(&self, key: Key) -> Claim {
+        let lock = if self.shared { Claim::shared } else { Claim::exclusive };
+        let claim = lock(key, self.ttl);
+        if self.fenced { claim.fenced(Fence::new(0)) } else { claim }
     }
 
     /// Checks what cannot go together.

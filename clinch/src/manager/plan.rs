@@ -10,7 +10,7 @@ use super::options::LockOptions;
 use super::seen::Seen;
 use crate::error::Error;
 use crate::key::Key;
-use crate::lease::{Attempt, AttemptError, Claim, Fence, MAX_CLAIMS, Mode, Patience};
+use crate::lease::{Attempt, AttemptError, Claim, Claims, Fence, MAX_CLAIMS, Mode, Patience};
 use crate::store::Capabilities;
 use crate::telemetry::Telemetry;
 
@@ -31,7 +31,7 @@ pub(super) struct Conditions<'a> {
 #[derive(Debug)]
 pub(super) struct Plan {
     /// Never empty. Fenced ones have no floor yet.
-    pub(super) claims: Vec<Claim>,
+    pub(super) claims: Claims,
     pub(super) options: LockOptions,
     pub(super) shape: Shape,
     /// Until when it waits.
@@ -39,40 +39,53 @@ pub(super) struct Plan {
     /// The scope it is in; 0: none.
     pub(super) scope: u64,
     pub(super) seen: Seen,
+    /// Nobody asks why it was denied, if it was.
+    pub(super) tersely: bool,
 }
 
 impl Plan {
-    /// A lock on all of these keys, with the limits of its options.
+    /// A lock on this key, with the limits of its options.
+    #[inline]
     pub(super) fn lock(
-        keys: Vec<Key>,
-        options: LockOptions,
+        key: Key,
+        mut options: LockOptions,
         conditions: Conditions<'_>,
     ) -> Result<Self, Error> {
-        let options = options.checked(conditions.max_ttl)?;
+        if !options.limits.is_empty() {
+            return Self::lock_all(vec![key], options, conditions);
+        }
+        options.check(conditions.max_ttl)?;
+        let claims = Claims::One(options.lock_on(key));
+        Self::new(claims, options, conditions)
+    }
+
+    /// A lock on all of these keys, with the limits of its options.
+    pub(super) fn lock_all(
+        keys: Vec<Key>,
+        mut options: LockOptions,
+        conditions: Conditions<'_>,
+    ) -> Result<Self, Error> {
+        options.check(conditions.max_ttl)?;
         if keys.is_empty() {
             return Err(Error::option("keys", &0, "accepted is at least one"));
         }
         if options.fair.is_some() && keys.len() > 1 {
             return Err(Error::option("fair", &true, "accepted is a lock on a single key"));
         }
-        let lock = if options.shared { Claim::shared } else { Claim::exclusive };
-        let mut claims: Vec<_> = keys.into_iter().map(|key| lock(key, options.ttl)).collect();
-        if options.fenced {
-            claims = claims.into_iter().map(|claim| claim.fenced(Fence::new(0))).collect();
-        }
+        let mut claims: Vec<_> = keys.into_iter().map(|key| options.lock_on(key)).collect();
         claims.extend(
             options.limits.iter().map(|limited| Claim::permit(limited.key.clone(), limited.of, limited.ttl)),
         );
-        Self::new(claims, options, conditions)
+        Self::new(claims.into(), options, conditions)
     }
 
     /// A permit.
     pub(super) fn permit(
         limit: &Limit,
-        options: LockOptions,
+        mut options: LockOptions,
         conditions: Conditions<'_>,
     ) -> Result<Self, Error> {
-        let options = options.checked(conditions.max_ttl)?;
+        options.check(conditions.max_ttl)?;
         for (field, asked) in [
             ("shared", options.shared),
             ("fenced", options.fenced),
@@ -83,7 +96,7 @@ impl Plan {
                 return Err(Error::option(field, &true, "accepted is a lock, not a permit"));
             }
         }
-        let claims = vec![Claim::permit(limit.key().clone(), limit.of(), options.ttl)];
+        let claims = Claims::One(Claim::permit(limit.key().clone(), limit.of(), options.ttl));
         Self::new(claims, options, conditions)
     }
 
@@ -92,10 +105,10 @@ impl Plan {
     pub(super) fn recorded(
         claim: fn(Key, Duration) -> Claim,
         key: Key,
-        options: LockOptions,
+        mut options: LockOptions,
         conditions: Conditions<'_>,
     ) -> Result<Self, Error> {
-        let options = options.checked(conditions.max_ttl)?;
+        options.check(conditions.max_ttl)?;
         if !conditions.can.records {
             return Err(Error::option(
                 "store",
@@ -103,11 +116,12 @@ impl Plan {
                 "it keeps no records; accepted is one that does",
             ));
         }
-        let claims = vec![claim(key, options.ttl)];
+        let claims = Claims::One(claim(key, options.ttl));
         Self::new(claims, options, conditions)
     }
 
-    fn new(claims: Vec<Claim>, options: LockOptions, conditions: Conditions<'_>) -> Result<Self, Error> {
+    #[inline]
+    fn new(claims: Claims, options: LockOptions, conditions: Conditions<'_>) -> Result<Self, Error> {
         let Conditions { can, telemetry, guard, .. } = conditions;
         Attempt::check(&claims).map_err(|error| match error {
             AttemptError::NoClaim => Error::option("keys", &0, "accepted is at least one"),
@@ -121,6 +135,28 @@ impl Plan {
                 "the same key twice in one attempt; accepted are different ones",
             ),
         })?;
+        Self::check_engine(&claims, &options, can)?;
+        let shape = Shape {
+            ttl: claims[0].ttl(),
+            label: options.label.clone(),
+            fenced: options.fenced,
+            takes_passes: options.local_pass,
+        };
+        let began = Instant::now();
+        let seen = Seen::new(telemetry, options.name.as_deref().or(guard), &claims, began);
+        let deadline = began + options.wait;
+        Ok(Self { claims, options, shape, deadline, scope: 0, seen, tersely: false })
+    }
+
+    /// Whether the engine can do what is wanted.
+    fn check_engine(claims: &[Claim], options: &LockOptions, can: Capabilities) -> Result<(), Error> {
+        if matches!(claims, [claim] if claim.mode() == Mode::Exclusive)
+            && !options.fenced
+            && options.fair.is_none()
+        {
+            // What every engine can do.
+            return Ok(());
+        }
         let wants = |mode: fn(Mode) -> bool| claims.iter().any(|claim| mode(claim.mode()));
         for (field, asked, can, accepted) in [
             (
@@ -153,16 +189,7 @@ impl Plan {
                 return Err(Error::option(field, &true, accepted));
             }
         }
-        let shape = Shape {
-            ttl: claims[0].ttl(),
-            label: options.label.clone(),
-            fenced: options.fenced,
-            takes_passes: options.local_pass,
-        };
-        let began = Instant::now();
-        let seen = Seen::new(telemetry, options.name.as_deref().or(guard), &claims, began);
-        let deadline = began + options.wait;
-        Ok(Self { claims, options, shape, deadline, scope: 0, seen })
+        Ok(())
     }
 
     pub(super) const fn is_try(&self) -> bool {
@@ -205,11 +232,10 @@ impl Plan {
     }
 
     /// The claims with a floor under their fences.
-    pub(super) fn claims_above(&self, floor: Fence) -> Vec<Claim> {
-        let above = |claim: &Claim| {
+    pub(super) fn claims_above(&self, floor: Fence) -> Claims {
+        self.claims.map(|claim| {
             let claim = claim.clone();
             if claim.fence_floor().is_some() { claim.fenced(floor) } else { claim }
-        };
-        self.claims.iter().map(above).collect()
+        })
     }
 }

@@ -71,20 +71,47 @@ impl Core {
         // Until it is known better, a call that is dropped may have been carried out.
         let mut later = Later { releases: &self.releases, held: Some(held), doubtful: true };
         let call = self.breaker.calling();
-        let completes = held.remains().is_some();
-        let (answer, doubtful) = self.once_more_or_doubtful(|| self.tell(held)).await;
+        let remains = held.remains();
+        let completes = remains.is_some();
+        let first = match &remains {
+            Some((record, ttl)) => self.store.complete(held.attempt(), record, *ttl),
+            None => self.store.release(held.attempt()),
+        };
+        let (answer, doubtful) = match first.await {
+            Ok(answer) => (Ok(answer), false),
+            // Rare: not part of everybody's future.
+            Err(error) => Box::pin(self.once_more_after(error, call.began(), || self.tell(held))).await,
+        };
         self.breaker.heard(call, &answer);
         let answer = answer.inspect_err(|error| {
             later.doubtful = doubtful;
             self.complain("release", held.on(), error);
         })?;
         later.held = None;
+        self.released(held, answer, completes, doubtful);
+        Ok(answer)
+    }
+
+    /// The same by an engine that answers without any waiting. What fails there goes the long way.
+    pub(super) fn release_at_once(&self, held: &Arc<Held>) -> Option<Release> {
+        let engine = self.store.at_once()?;
+        let remains = held.remains();
+        let answer = match &remains {
+            Some((record, ttl)) => engine.complete_now(held.attempt(), record, *ttl),
+            None => engine.release_now(held.attempt()),
+        };
+        let answer = answer.ok()?;
+        self.released(held, answer, remains.is_some(), false);
+        Some(answer)
+    }
+
+    /// The engine has answered that it was told.
+    fn released(&self, held: &Arc<Held>, answer: Release, completes: bool, doubtful: bool) {
         held.tenure_ended(ended(held, answer, completes, doubtful));
         self.given_back(held, answer.woken);
         if !answer.conclusive {
             self.releases.push_echo(held.clone());
         }
-        Ok(answer)
     }
 
     /// Tells the engine that the lease is over, and what is left of it.

@@ -188,7 +188,7 @@ impl Scope {
     /// What would make the scope wait for itself for ever.
     pub(super) fn cover(&self, plan: &Plan) -> Result<Option<Arc<Holding>>, Error> {
         let mut covers: Vec<Option<Arc<Holding>>> = Vec::with_capacity(plan.claims.len());
-        for claim in &plan.claims {
+        for claim in plan.claims.iter() {
             let (covering, upgrade) = self.covering(claim, plan.options.reentrant);
             if upgrade {
                 let reason = "the scope holds it shared and asks for it exclusively; release the shared lock first, or take \

@@ -74,7 +74,8 @@ impl LockManager {
         options: impl Into<LockOptions>,
     ) -> Result<Outcome, Error> {
         let keys: Result<Vec<_>, _> = keys.into_iter().map(IntoKey::into_key).collect();
-        self.carry_out(self.plan(keys?, options.into(), None)?).await
+        let plan = Plan::lock_all(keys?, options.into(), self.core.conditions(None))?;
+        self.carry_out(plan).outcome().await
     }
 
     /// Tries the locks on many keys that have nothing to do with each other, each with its own options and its own outcome,
@@ -119,7 +120,7 @@ impl LockManager {
                     return Err(Error::option(field, &value, accepted));
                 }
             }
-            let plan = self.plan(vec![key.into_key()?], options, None)?;
+            let plan = self.plan(key.into_key()?, options, None)?;
             if plans.iter().any(|earlier| earlier.claims[0].on() == plan.claims[0].on()) {
                 return Err(Error::option(
                     "group",

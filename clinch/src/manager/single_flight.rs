@@ -115,7 +115,7 @@ impl LockManager {
         if options.shared {
             return Err(Error::option("shared", &true, "a shared lock would let all compute"));
         }
-        self.plan(vec![key.clone()], options.clone(), None)?;
+        self.plan(key.clone(), options.clone(), None)?;
         Ok(key)
     }
 }

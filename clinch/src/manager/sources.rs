@@ -53,10 +53,11 @@ impl Sources {
     }
 
     /// Milliseconds since 1970, for people.
-    pub(super) fn wall_ms(&self) -> u128 {
+    pub(super) fn wall_ms(&self) -> u64 {
         match self.0 {
             Kind::System => {
-                SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis())
+                let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                since.map_or(0, |since| since.as_millis().try_into().unwrap_or(u64::MAX))
             }
             Kind::Seeded(_) => 0,
         }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::Core;
+use super::guard::Lease;
 use super::held::{Held, Telling};
 use super::line::Handed;
-use crate::store::{Release, StoreError};
+use crate::store::StoreError;
 use crate::telemetry::{Hold, Meter, Released};
 
 /// A lease under the number of its pass. Dropped, it is given up in the background: no I/O, no spawn, no panic.
@@ -45,8 +46,9 @@ impl Tenure {
         self.pass
     }
 
-    pub(super) const fn core(&self) -> &Arc<Core> {
-        &self.core
+    /// A look at its lease.
+    pub(super) fn lease(&self) -> Lease {
+        Lease { held: self.held.clone(), pass: self.pass, core: self.core.clone() }
     }
 
     /// A guard has the lease from now on.
@@ -109,8 +111,11 @@ impl Tenure {
             }
             End::Tell(Telling::Release) => {}
         }
-        let Release { held, .. } = self.core.release(&self.held).await?;
-        Ok(held)
+        let answer = match self.core.release_at_once(&self.held) {
+            Some(answer) => answer,
+            None => self.core.release(&self.held).await?,
+        };
+        Ok(answer.held)
     }
 }
 

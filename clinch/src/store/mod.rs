@@ -14,6 +14,7 @@
 //!   whether a retry can help. After *unknown*, "not held" proves nothing.
 
 mod about;
+mod at_once;
 mod capabilities;
 mod error;
 mod events;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 pub use about::{About, Diagnosis, Fact, Finding, Severity};
+pub use at_once::AtOnce;
 pub use capabilities::Capabilities;
 pub use error::{Effect, ErrorKind, StoreError};
 pub use events::{Notice, Revocation, Revocations, Wakeups};
@@ -55,6 +57,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// What this store can do, as data. It does not change while the store lives.
     fn capabilities(&self) -> Capabilities;
+
+    /// After how long a call of an [`acquire`](Self::acquire) ends by itself, not counting as much again in which it may wait
+    /// for its place among the calls in flight. `None`: nobody knows, and the manager keeps a timer of its own for it.
+    fn call_limit(&self) -> Option<Duration> {
+        None
+    }
 
     /// Grants all claims of the attempt, or none.
     ///
@@ -167,6 +175,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// lasts. What the engine's user may not see is a fact that is [hidden](Diagnosis::hidden), not an error.
     fn diagnose(&self) -> StoreFuture<'_, Diagnosis> {
         Box::pin(async move { Ok(Diagnosis::default()) })
+    }
+
+    /// The same steps without futures, of an engine that never waits: a caller then need not be suspended for them. It is
+    /// only faster; `None`, the default, is right for every store, and for every store around another one.
+    fn at_once(&self) -> Option<&dyn AtOnce> {
+        None
     }
 
     /// Lets go of connections and background tasks. Leases outlive it. Steps after it may fail with

@@ -357,8 +357,8 @@ impl Guards {
 
     /// Checks that the manager can do what a policy says, before anybody comes.
     #[cfg(feature = "http")]
-    pub(crate) fn check_options(&self, options: LockOptions) -> Result<(), Error> {
-        options.checked(self.0.locks.max_ttl()).map(drop)
+    pub(crate) fn check_options(&self, mut options: LockOptions) -> Result<(), Error> {
+        options.check(self.0.locks.max_ttl())
     }
 
     /// Whether a guard works.

@@ -185,6 +185,10 @@ impl Store for Measured {
         self.store.capabilities()
     }
 
+    fn call_limit(&self) -> Option<Duration> {
+        self.store.call_limit()
+    }
+
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         self.one(Operation::Acquire, self.store.acquire(attempt))
     }

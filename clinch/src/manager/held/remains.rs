@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::lease::Record;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is left in the engine of a lease whose work is done.
@@ -43,32 +44,41 @@ impl Stay {
 
 /// What the guards of a lease said so far.
 #[derive(Debug, Default)]
-pub(super) struct Left(Mutex<Option<Remains>>);
+pub(super) struct Left {
+    /// Whether anything was said: mostly nothing is.
+    some: AtomicBool,
+    /// Boxed, because it is larger than all else that is known of a lease.
+    said: Mutex<Option<Box<Remains>>>,
+}
 
 impl Left {
-    fn get(&self) -> MutexGuard<'_, Option<Remains>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn get(&self) -> MutexGuard<'_, Option<Box<Remains>>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A guard of a lease that lives until `end` says what it leaves; what stays longest counts.
     pub(super) fn add(&self, remains: Remains, end: Instant) {
         let mut left = self.get();
         if left.as_ref().is_none_or(|left| remains.stay.outlasts(left.stay, end)) {
-            *left = Some(remains);
+            *left = Some(Box::new(remains));
+            self.some.store(true, Ordering::Release);
         }
     }
 
     pub(super) fn is_some(&self) -> bool {
-        self.get().is_some()
+        self.some.load(Ordering::Acquire)
     }
 
     /// Whether it stays as long as the lease would have lived.
     pub(super) fn is_the_rest(&self) -> bool {
-        self.get().as_ref().is_some_and(|left| left.stay == Stay::Rest)
+        self.is_some() && self.get().as_ref().is_some_and(|left| left.stay == Stay::Rest)
     }
 
     /// The record, and for how long from now on; no time means the rest of the lease.
     pub(super) fn now(&self) -> Option<(Record, Option<Duration>)> {
+        if !self.is_some() {
+            return None;
+        }
         let left = self.get();
         let left = left.as_ref()?;
         let ttl = match left.stay {
@@ -105,7 +115,7 @@ mod tests {
                 for order in [[one, other], [other, one]] {
                     let left = Left::default();
                     order.into_iter().for_each(|stay| left.add(remains(stay), now + 2 * second));
-                    assert_eq!(left.get().as_ref(), Some(&remains(other)), "{order:?}");
+                    assert_eq!(left.get().as_deref(), Some(&remains(other)), "{order:?}");
                 }
             }
         }

@@ -25,7 +25,7 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
-pub(super) use seats::{LineSeat, Ride, Rider, Role};
+pub(super) use seats::{LineSeat, Ride, Rider, Role, Unkept};
 use slot::Slot;
 
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
@@ -210,6 +210,9 @@ impl Lines {
                 Some((held, Standing::Valid)) => return Entry::HeldHere(held),
                 Some((held, _)) => return Entry::Releasing(held),
                 None => {}
+            }
+            if slot.ask_alone(mode) {
+                return Entry::Ask(Role::begun(self, claim, shape.clone()));
             }
             let lane = slot.lane(mode);
             if lane.is_busy() || !lane.line.is_empty() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{Answer, Flight, HeadTurn, Lines, Seat, Shape, Turn, local_denial};
+use super::{Answer, Flight, HeadTurn, Lines, Seat, Shape, Slot, Turn, local_denial};
 use crate::lease::{Claim, Mode};
 use crate::manager::held::{Held, Standing};
 use crate::manager::schedule::Schedule;
@@ -240,11 +240,30 @@ pub(in crate::manager) struct Role<'a> {
     shape: Shape,
     riders: Vec<Arc<Seat>>,
     flight: Option<Flight>,
+    /// Whoever came until now is among the riders, and there is nothing to go on with.
+    begun: bool,
+    /// It was given up.
+    over: bool,
+}
+
+/// Why a lease that was granted is not kept. It is taken back then.
+pub(in crate::manager) enum Unkept {
+    /// It was ended by force before its answer came; asked for more than once, it may be granted anew.
+    Revoked,
+    /// A lease of this process stands in the way all the same: its holder went on without the engine meanwhile.
+    InTheWay(Arc<Held>),
 }
 
 impl<'a> Role<'a> {
     pub(super) const fn new(lines: &'a Lines, claim: &'a Claim, shape: Shape) -> Self {
-        Self { lines, claim, shape, riders: Vec::new(), flight: None }
+        Self { lines, claim, shape, riders: Vec::new(), flight: None, begun: false, over: false }
+    }
+
+    /// For one who is alone.
+    pub(super) const fn begun(lines: &'a Lines, claim: &'a Claim, shape: Shape) -> Self {
+        let mut role = Self::new(lines, claim, shape);
+        role.begun = true;
+        role
     }
 
     const fn mode(&self) -> Mode {
@@ -254,6 +273,9 @@ impl<'a> Role<'a> {
     /// The call is about to be sent: everybody who came until now shares its answer. Goes on with an attempt whose
     /// caller is gone, if there is one, or with a new one.
     pub(in crate::manager) fn begin(&mut self, new: impl FnOnce() -> Flight) -> &mut Flight {
+        if std::mem::replace(&mut self.begun, true) {
+            return self.flight.get_or_insert_with(new);
+        }
         let adopted = self.lines.with_slot(self.claim.on(), |slot| {
             let lane = slot.lane(self.claim.mode());
             self.riders.extend(lane.tries.drain(..).filter(|seat| !seat.is_gone()));
@@ -274,60 +296,46 @@ impl<'a> Role<'a> {
     /// The call was granted.
     ///
     /// # Errors
-    /// A lease of this process that stands in the way all the same: its holder went on without the engine meanwhile. Then
-    /// what was granted is taken back.
-    pub(in crate::manager) fn granted(mut self, held: &Arc<Held>) -> Result<(), Arc<Held>> {
+    /// Why it is not kept.
+    pub(in crate::manager) fn granted(mut self, held: &Arc<Held>) -> Result<(), Unkept> {
         let (on, mode) = (self.claim.on(), self.mode());
-        let in_the_way = self.lines.with_slot(on, |slot| {
-            if let Some((other, Standing::Valid)) = slot.local(on, mode) {
-                return Some(other);
+        let lines = self.lines;
+        let (kept, riders) = lines.with_slot(on, |slot| {
+            let kept = slot.keep(held, on, mode);
+            let flight = self.flight.take();
+            if let (Err(_), Some(flight)) = (&kept, flight) {
+                slot.take_back(flight.attempt, &lines.releases);
             }
-            slot.leases.push(held.clone());
-            let lane = slot.lane(mode);
-            lane.denial = None;
-            // There may be another place for the next one.
-            if mode != Mode::Exclusive {
-                lane.freed = true;
-                lane.widen();
-            }
-            None
+            let denied = mode == Mode::Exclusive && !matches!(kept, Err(Unkept::Revoked));
+            let riders = if denied { std::mem::take(&mut self.riders) } else { Vec::new() };
+            self.give_up(slot);
+            (kept, riders)
         });
-        let holder = in_the_way.as_ref().unwrap_or(held);
-        if mode == Mode::Exclusive && !self.riders.is_empty() {
-            self.answer_riders(&Answer::Denied(local_denial(holder, 0, on)));
-        }
-        match in_the_way {
-            None => {
-                self.flight = None;
-                Ok(())
-            }
-            Some(other) => {
-                self.take_back();
-                Err(other)
+        if !riders.is_empty() {
+            let holder = if let Err(Unkept::InTheWay(other)) = &kept { other } else { held };
+            let answer = Answer::Denied(local_denial(holder, 0, on));
+            for seat in riders {
+                seat.give(Turn::Answer(answer.clone()));
             }
         }
+        kept
     }
 
     /// The call was denied.
     pub(in crate::manager) fn denied(mut self, denial: &Denial) {
         let (on, mode) = (self.claim.on(), self.mode());
         self.lines.with_slot(on, |slot| {
-            let lane = slot.lane(mode);
-            lane.denial = Some((denial.clone(), Instant::now()));
-            lane.narrow();
+            // Nobody else has to know it who is not there.
+            if let Some(lane) = slot.known_lane(mode) {
+                lane.denial = Some((denial.clone(), Instant::now()));
+                lane.narrow();
+            }
         });
         if let Some(flight) = self.flight.take().filter(|flight| !flight.is_settled()) {
             // An earlier acquire may still arrive, once the holder has gone. Nobody has to wait for that.
             self.lines.withdraw(flight.attempt);
         }
         self.answer_riders(&Answer::Denied(denial.clone()));
-    }
-
-    /// Whether the news came that the lease of the attempt in flight was ended by force.
-    pub(in crate::manager) fn is_revoked(&self) -> bool {
-        let token = self.flight.as_ref().map(|flight| flight.attempt.token());
-        self.lines
-            .with_slot(self.claim.on(), |slot| slot.revoked.iter().any(|revoked| Some(revoked) == token))
     }
 
     /// The call failed, or its answer came too late to be used: whatever was granted must be taken back.
@@ -356,33 +364,42 @@ impl<'a> Role<'a> {
             seat.give(Turn::Answer(answer.clone()));
         }
     }
+
+    /// Leaves what is to be left in the slot of its key, once.
+    fn give_up(&mut self, slot: &mut Slot) {
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        let (on, mode) = (self.claim.on(), self.mode());
+        // Riders that were not answered will be by whoever asks next.
+        for seat in self.riders.drain(..).rev() {
+            slot.lane(mode).tries.push_front(seat);
+        }
+        let sent = self.flight.take().filter(|flight| flight.attempt.sent_at().is_some());
+        match sent {
+            Some(flight) if mode == Mode::Exclusive => {
+                let lane = slot.lane(mode);
+                lane.orphan = Some((Flight { doubtful: true, ..flight }, self.shape.clone()));
+                // What is revoked meanwhile may be the orphan's.
+                lane.asking = lane.asking.saturating_sub(1);
+                slot.calls = slot.calls.saturating_sub(1);
+            }
+            // Where several can be in, nobody has to wait for it, nor goes on with it.
+            Some(flight) => {
+                slot.end_asking(mode);
+                slot.take_back(flight.attempt, &self.lines.releases);
+            }
+            None => slot.end_asking(mode),
+        }
+        slot.hand_on(on, &self.lines.releases);
+    }
 }
 
 impl Drop for Role<'_> {
     fn drop(&mut self) {
-        let (on, mode) = (self.claim.on(), self.mode());
-        self.lines.with_slot(on, |slot| {
-            let lane = slot.lane(mode);
-            // Riders that were not answered will be by whoever asks next.
-            for seat in self.riders.drain(..).rev() {
-                lane.tries.push_front(seat);
-            }
-            let sent = self.flight.take().filter(|flight| flight.attempt.sent_at().is_some());
-            match sent {
-                Some(flight) if mode == Mode::Exclusive => {
-                    lane.orphan = Some((Flight { doubtful: true, ..flight }, self.shape.clone()));
-                    // What is revoked meanwhile may be the orphan's.
-                    lane.asking = lane.asking.saturating_sub(1);
-                    slot.calls = slot.calls.saturating_sub(1);
-                }
-                // Where several can be in, nobody has to wait for it, nor goes on with it.
-                Some(flight) => {
-                    slot.end_asking(mode);
-                    slot.take_back(flight.attempt, &self.lines.releases);
-                }
-                None => slot.end_asking(mode),
-            }
-            slot.hand_on(on, &self.lines.releases);
-        });
+        if !self.over {
+            let lines = self.lines;
+            lines.with_slot(self.claim.on(), |slot| self.give_up(slot));
+        }
     }
 }

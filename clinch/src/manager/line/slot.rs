@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::lane::Lane;
-use super::{Answer, local_denial};
+use super::{Answer, Unkept, local_denial};
 use crate::lease::{Attempt, ClaimKey, Mode, Token};
 use crate::manager::held::{Held, Standing};
 use crate::manager::release::Releases;
@@ -14,6 +14,8 @@ use crate::manager::release::Releases;
 pub(super) struct Slot {
     /// The leases with a claim on this key that this process has, or is giving back.
     pub(super) leases: Vec<Arc<Held>>,
+    /// Somebody asks in this way, and nobody else is there: most calls need no lane.
+    sole: Option<Mode>,
     /// By the way in which the key is wanted; nearly always one.
     pub(super) lanes: Vec<(Mode, Lane)>,
     /// Calls in flight.
@@ -45,6 +47,10 @@ impl Slot {
     }
 
     pub(super) fn lane(&mut self, mode: Mode) -> &mut Lane {
+        if let Some(mode) = self.sole.take() {
+            // Not any longer the only one: from now on it is known in a lane.
+            self.lane(mode).asking = 1;
+        }
         let place = self.lanes.iter().position(|(other, _)| *other == mode).unwrap_or_else(|| {
             // Nearly always the only one: a vector would take room for four.
             self.lanes.reserve_exact(1);
@@ -54,14 +60,31 @@ impl Slot {
         &mut self.lanes[place].1
     }
 
+    /// The lane, if there is anything to know of it.
+    pub(super) fn known_lane(&mut self, mode: Mode) -> Option<&mut Lane> {
+        self.lanes.iter_mut().find(|(other, _)| *other == mode).map(|(_, lane)| lane)
+    }
+
+    /// Lets one ask where nobody else is; `false` if somebody is.
+    pub(super) fn ask_alone(&mut self, mode: Mode) -> bool {
+        let alone = self.sole.is_none() && self.lanes.is_empty();
+        if alone {
+            self.sole = Some(mode);
+            self.calls += 1;
+        }
+        alone
+    }
+
     pub(super) fn begin_asking(&mut self, mode: Mode) {
         self.lane(mode).asking += 1;
         self.calls += 1;
     }
 
     pub(super) fn end_asking(&mut self, mode: Mode) {
-        let lane = self.lane(mode);
-        lane.asking = lane.asking.saturating_sub(1);
+        if self.sole.take_if(|sole| *sole == mode).is_none() {
+            let lane = self.lane(mode);
+            lane.asking = lane.asking.saturating_sub(1);
+        }
         self.end_call();
     }
 
@@ -71,6 +94,29 @@ impl Slot {
         if self.calls == 0 && self.lanes.iter().all(|(_, lane)| lane.orphan.is_none()) {
             self.revoked.clear();
         }
+    }
+
+    /// Notes a lease that was granted to one who asked.
+    ///
+    /// # Errors
+    /// Why it cannot be kept.
+    pub(super) fn keep(&mut self, held: &Arc<Held>, on: &ClaimKey, mode: Mode) -> Result<(), Unkept> {
+        if self.revoked.contains(held.attempt().token()) {
+            return Err(Unkept::Revoked);
+        }
+        if let Some((other, Standing::Valid)) = self.local(on, mode) {
+            return Err(Unkept::InTheWay(other));
+        }
+        self.leases.push(held.clone());
+        if let Some(lane) = self.known_lane(mode) {
+            lane.denial = None;
+            // There may be another place for the next one.
+            if mode != Mode::Exclusive {
+                lane.freed = true;
+                lane.widen();
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn freed(&mut self, freed: bool) {

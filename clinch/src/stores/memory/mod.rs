@@ -25,8 +25,8 @@ use super::StoreOptions;
 use super::rules::Moment;
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
-    Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError, StoreFuture,
-    Verdict, Wakeups,
+    AtOnce, Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError,
+    StoreFuture, Verdict, Wakeups,
 };
 
 /// How many leases may live at a time unless set otherwise.
@@ -173,10 +173,7 @@ impl Store for MemoryStore {
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
-        Box::pin(async move {
-            self.shared.ensure_sweeper();
-            self.shared.acquire(attempt)
-        })
+        Box::pin(async move { self.acquire_now(attempt) })
     }
 
     fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal> {
@@ -194,6 +191,10 @@ impl Store for MemoryStore {
         ttl: Option<Duration>,
     ) -> StoreFuture<'a, Release> {
         Box::pin(async move { self.shared.complete(lease, record, ttl) })
+    }
+
+    fn at_once(&self) -> Option<&dyn AtOnce> {
+        Some(self)
     }
 
     fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
@@ -242,6 +243,26 @@ impl Store for MemoryStore {
 
     fn ping(&self) -> StoreFuture<'_, Duration> {
         Box::pin(async { Ok(Duration::ZERO) })
+    }
+}
+
+impl AtOnce for MemoryStore {
+    fn acquire_now(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
+        self.shared.ensure_sweeper();
+        self.shared.acquire(attempt)
+    }
+
+    fn release_now(&self, lease: &Attempt) -> Result<Release, StoreError> {
+        Ok(self.shared.release(lease))
+    }
+
+    fn complete_now(
+        &self,
+        lease: &Attempt,
+        record: &Record,
+        ttl: Option<Duration>,
+    ) -> Result<Release, StoreError> {
+        self.shared.complete(lease, record, ttl)
     }
 }
 

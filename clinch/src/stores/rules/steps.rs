@@ -125,10 +125,10 @@ pub(in crate::stores) fn release<T: Table>(table: &mut T, lease: &Attempt, now: 
     let mut held = 0;
     // All of them, also where one was lost.
     for i in 0..lease.claims().len() {
-        table.tidy(i, now);
-        let Some(leaving) = table.with(i, |entry| entry.leave(lease.token(), now)) else { continue };
+        let left = table.with(i, |entry| (entry.tidy(now), entry.leave(lease.token(), now)));
+        let Some((expired, leaving)) = left else { continue };
         held += usize::from(leaving.held);
-        table.give_back(leaving.gone);
+        table.give_back(expired + leaving.gone);
         table.wake(i, leaving.call);
     }
     held == lease.claims().len()

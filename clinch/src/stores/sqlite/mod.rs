@@ -239,7 +239,7 @@ impl<A: Borrow<Attempt>> Drop for Sending<'_, A> {
 
 /// The same attempt, for the thread to have.
 fn owned(attempt: &Attempt) -> Arc<Attempt> {
-    let copy = Attempt::of(attempt.token().clone(), attempt.claims().to_vec());
+    let copy = Attempt::of(attempt.token().clone(), attempt.claims().to_vec().into());
     Arc::new(copy.with_patience(attempt.patience()))
 }
 

@@ -1,0 +1,34 @@
+//! Steps whose answers need no waiting.
+
+use std::time::Duration;
+
+use super::{Release, StoreError, Verdict};
+use crate::lease::{Attempt, Record};
+
+/// An engine in this very process that takes its steps without any waiting; see [`Store::at_once`](super::Store::at_once).
+///
+/// Each step does exactly what the step of [`Store`](super::Store) does after which it is named. It must not block.
+pub trait AtOnce {
+    /// As [`Store::acquire`](super::Store::acquire).
+    ///
+    /// # Errors
+    /// The same.
+    fn acquire_now(&self, attempt: &Attempt) -> Result<Verdict, StoreError>;
+
+    /// As [`Store::release`](super::Store::release).
+    ///
+    /// # Errors
+    /// The same.
+    fn release_now(&self, lease: &Attempt) -> Result<Release, StoreError>;
+
+    /// As [`Store::complete`](super::Store::complete).
+    ///
+    /// # Errors
+    /// The same.
+    fn complete_now(
+        &self,
+        lease: &Attempt,
+        record: &Record,
+        ttl: Option<Duration>,
+    ) -> Result<Release, StoreError>;
+}
