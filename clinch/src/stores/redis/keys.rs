@@ -13,6 +13,13 @@ pub(super) struct Names {
     prefix: String,
 }
 
+/// One text of several.
+fn joined<const N: usize>(texts: [&str; N]) -> String {
+    let mut joined = String::with_capacity(texts.iter().map(|text| text.len()).sum());
+    texts.into_iter().for_each(|text| joined.push_str(text));
+    joined
+}
+
 impl Names {
     pub(super) fn new(prefix: &str) -> Self {
         let separator = if prefix.is_empty() { "" } else { ":" };
@@ -22,18 +29,15 @@ impl Names {
     /// `P:lock:K`, `P:dup:K`, `P:idem:K`: the plain string whose value is the token, or in the last two `done:`, the token,
     /// a line feed and the record. `P:sem:K`: the sorted set of holders.
     pub(super) fn key(&self, on: &ClaimKey) -> String {
-        format!("{}{}:{}", self.prefix, on.space.word(), on.key)
+        joined([&self.prefix, on.space.word(), ":", on.key.as_str()])
     }
 
     /// `P:word:{P:lock:K}`: what belongs to a key. The braces make a Cluster hash exactly the text of the key, unless that
     /// has a hash tag of its own.
     fn beside(&self, word: &str, on: &ClaimKey) -> String {
-        let key = self.key(on);
-        if on.key.has_hash_tag() {
-            format!("{}{word}:{key}", self.prefix)
-        } else {
-            format!("{}{word}:{{{key}}}", self.prefix)
-        }
+        let (open, close) = if on.key.has_hash_tag() { ("", "") } else { ("{", "}") };
+        let (prefix, space, key) = (self.prefix.as_str(), on.space.word(), on.key.as_str());
+        joined([prefix, word, ":", open, prefix, space, ":", key, close])
     }
 
     /// The sorted set of a lock's readers.

@@ -22,7 +22,7 @@ use super::scripts::Call;
 use super::sentinel::Sentinels;
 use crate::store::{ErrorKind, StoreError};
 use crate::stores::StoreOptions;
-use crate::stores::in_flight::{InFlight, Purpose};
+use crate::stores::in_flight::{InFlight, Place, Purpose};
 use crate::stores::quorum::Probation;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -37,9 +37,8 @@ pub(super) struct Connection {
     client: Arc<Client>,
     at: Arc<str>,
     broken: AtomicBool,
-    since: Instant,
-    /// Microseconds after `since` at which the last answer came.
-    last_answer: AtomicU64,
+    /// How many answers have come.
+    answers: AtomicU64,
     /// Until when the server behind it grants nothing. It is the same process as long as the connection lives.
     probation: Option<Probation>,
 }
@@ -65,21 +64,16 @@ impl Connection {
     }
 
     fn new(redis: MultiplexedConnection, client: Arc<Client>, at: Arc<str>) -> Self {
-        let (broken, last_answer) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { redis, client, at, broken, since: Instant::now(), last_answer, probation: None }
-    }
-
-    fn micros(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.since).as_micros().try_into().unwrap_or(u64::MAX)
+        let (broken, answers) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { redis, client, at, broken, answers, probation: None }
     }
 
     fn answered(&self) {
-        self.last_answer.fetch_max(self.micros(Instant::now()), Ordering::AcqRel);
+        self.answers.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether nothing at all came back since then.
-    fn silent_since(&self, at: Instant) -> bool {
-        self.last_answer.load(Ordering::Acquire) < self.micros(at)
+    fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Acquire)
     }
 }
 
@@ -179,6 +173,17 @@ pub(super) fn is_replica(role: Option<&Vec<Value>>) -> bool {
 
 fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a call needs: a place in flight, a connection, and a time by which it is to be answered.
+struct Way {
+    place: Place,
+    connection: Arc<Connection>,
+    deadline: Instant,
+}
+
+fn read<T: FromRedisValue>(answer: Result<Value, StoreError>) -> Result<T, StoreError> {
+    T::from_redis_value(answer?).map_err(nonsense)
 }
 
 /// The way to one Redis server at a time.
@@ -378,29 +383,39 @@ impl Link {
 
     /// Runs a script. `over` picks the connection where it matters; `sending` is told which one it is, just before the
     /// first byte goes out.
-    pub(super) async fn run<T: FromRedisValue>(
+    pub(super) fn run<T: FromRedisValue>(
         &self,
         purpose: Purpose,
         call: &Call,
         over: Option<Arc<Connection>>,
         sending: impl FnOnce(&Arc<Connection>),
-    ) -> Result<T, StoreError> {
-        self.exchange(purpose, Request::Script(call), over, None, sending).await
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        self.exchange(purpose, Request::Script(call), over, None, sending).map(read)
     }
 
     /// The same, with a plain command first, which is enough where nobody holds what is wanted.
-    pub(super) async fn run_after(
-        &self,
-        set: &Cmd,
-        call: &(dyn Fn() -> Call + Sync),
+    pub(super) fn run_after<'a>(
+        &'a self,
+        set: &'a Cmd,
+        call: &'a (dyn Fn() -> Call + Sync + 'a),
         sending: impl FnOnce(&Arc<Connection>),
-    ) -> Result<Value, StoreError> {
-        self.exchange(Purpose::Grant, Request::SetOr(set, call), None, None, sending).await
+    ) -> impl Future<Output = Result<Value, StoreError>> {
+        self.exchange(Purpose::Grant, Request::SetOr(set, call), None, None, sending)
+    }
+
+    /// Runs a script that is ready to go by its hash; `call` makes it again where the server does not know it.
+    pub(super) fn run_known<'a>(
+        &'a self,
+        by_hash: &'a Cmd,
+        call: &'a (dyn Fn() -> Call + Sync + 'a),
+        over: Option<Arc<Connection>>,
+    ) -> impl Future<Output = Result<Value, StoreError>> {
+        self.exchange(Purpose::Upkeep, Request::HashOr(by_hash, call), over, None, |_| {})
     }
 
     /// The same within a time that is given, as one step of several. `asking`: the server is told that it is asked for a
     /// key that has not all come to it yet.
-    pub(super) async fn step(
+    pub(super) fn step(
         &self,
         purpose: Purpose,
         call: &Call,
@@ -408,9 +423,9 @@ impl Link {
         over: Option<Arc<Connection>>,
         by: Instant,
         sending: impl FnOnce(&Arc<Connection>),
-    ) -> Result<Value, StoreError> {
+    ) -> impl Future<Output = Result<Value, StoreError>> {
         let request = if asking { Request::Asking(call) } else { Request::Script(call) };
-        self.exchange(purpose, request, over, Some(by), sending).await
+        self.exchange(purpose, request, over, Some(by), sending)
     }
 
     /// Runs scripts that have nothing to do with each other in one exchange, which takes one place in flight. `sending` is
@@ -423,12 +438,11 @@ impl Link {
     ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
         let mut over = None;
         let request = Request::Scripts(calls);
-        let answers: Vec<Value> = self
-            .exchange(purpose, request, None, None, |connection| {
-                over = Some(connection.clone());
-                sending(connection);
-            })
-            .await?;
+        let answers = self.exchange(purpose, request, None, None, |connection| {
+            over = Some(connection.clone());
+            sending(connection);
+        });
+        let answers: Vec<Value> = answers.map(read).await?;
         let answers: Vec<_> =
             answers.into_iter().map(|answer| answer.extract_error().map_err(refused)).collect();
         let read_only = |answer: &Result<_, StoreError>| {
@@ -441,60 +455,103 @@ impl Link {
     }
 
     /// Runs one command.
-    pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
-        self.exchange(Purpose::Other, Request::Command(command), None, None, |_| {}).await
+    pub(super) fn command<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        self.exchange(Purpose::Other, Request::Command(command), None, None, |_| {}).map(read)
     }
 
     /// The same, which must not wait behind what is new.
-    pub(super) async fn upkeep<T: FromRedisValue>(
+    pub(super) fn upkeep<T: FromRedisValue>(
         &self,
         command: &Cmd,
         by: Instant,
-    ) -> Result<T, StoreError> {
-        self.exchange(Purpose::Upkeep, Request::Command(command), None, Some(by), |_| {}).await
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        self.exchange(Purpose::Upkeep, Request::Command(command), None, Some(by), |_| {}).map(read)
     }
 
-    async fn exchange<T: FromRedisValue>(
+    async fn exchange(
         &self,
         purpose: Purpose,
         request: Request<'_>,
         over: Option<Arc<Connection>>,
         by: Option<Instant>,
         sending: impl FnOnce(&Arc<Connection>),
-    ) -> Result<T, StoreError> {
-        let limit = self.options.call_timeout;
-        let place = match self.in_flight.place_now(purpose) {
-            Some(place) => place,
-            None => {
-                let place_by = by.unwrap_or_else(|| Instant::now() + limit);
-                let waiting = timeout_at(place_by, self.in_flight.place(purpose));
-                waiting.await.map_err(|_| self.in_flight.overloaded(limit))?
-            }
-        };
-        let deadline = by.unwrap_or_else(|| Instant::now() + limit);
+    ) -> Result<Value, StoreError> {
         let alone = over.is_none() && request.needs_own_connection();
-        let connection = match over.or_else(|| self.ready().filter(|_| !alone)) {
-            Some(connection) => connection,
-            // Rare, and much larger than what is common.
-            None => Box::pin(self.connection_by(deadline, alone)).await?,
+        let way = match self.way_now(purpose, &over, alone, by) {
+            Some(way) => way,
+            // Larger, and not part of everybody's future.
+            None => Box::pin(self.way(purpose, over, alone, by)).await?,
         };
+        let Way { place, connection, deadline } = way;
         let probation = connection.probation.as_ref().filter(|_| purpose == Purpose::Grant);
         if let Some(refusal) = probation.and_then(Probation::refusal) {
             return Err(refusal);
         }
         sending(&connection);
-        let sent_at = Instant::now();
+        let answers = connection.answers();
         let answer = timeout_at(deadline, request.send(connection.redis.clone())).await;
         drop(place);
+        self.came_back(connection, alone, answers, answer.ok())
+    }
+
+    /// What a call needs, if all of it is there.
+    fn way_now(
+        &self,
+        purpose: Purpose,
+        over: &Option<Arc<Connection>>,
+        alone: bool,
+        by: Option<Instant>,
+    ) -> Option<Way> {
+        let connection = match over {
+            Some(connection) => connection.clone(),
+            None if alone => return None,
+            None => self.ready()?,
+        };
+        let place = self.in_flight.place_now(purpose)?;
+        let deadline = by.unwrap_or_else(|| Instant::now() + self.options.call_timeout);
+        Some(Way { place, connection, deadline })
+    }
+
+    /// The same, waited for.
+    async fn way(
+        &self,
+        purpose: Purpose,
+        over: Option<Arc<Connection>>,
+        alone: bool,
+        by: Option<Instant>,
+    ) -> Result<Way, StoreError> {
+        let limit = self.options.call_timeout;
+        let place_by = by.unwrap_or_else(|| Instant::now() + limit);
+        let place = timeout_at(place_by, self.in_flight.place(purpose)).await;
+        let place = place.map_err(|_| self.in_flight.overloaded(limit))?;
+        let deadline = by.unwrap_or_else(|| Instant::now() + limit);
+        let connection = match over.or_else(|| self.ready().filter(|_| !alone)) {
+            Some(connection) => connection,
+            None => self.connection_by(deadline, alone).await?,
+        };
+        Ok(Way { place, connection, deadline })
+    }
+
+    /// An answer came, or none in time. `answers`: how many had come before it was sent.
+    fn came_back(
+        &self,
+        connection: Arc<Connection>,
+        alone: bool,
+        answers: u64,
+        answer: Option<RedisResult<Value>>,
+    ) -> Result<Value, StoreError> {
         match answer {
-            Ok(Ok(value)) => {
+            Some(Ok(value)) => {
                 connection.answered();
                 if alone {
                     self.keep(connection);
                 }
-                T::from_redis_value(value).map_err(nonsense)
+                Ok(value)
             }
-            Ok(Err(error)) if is_refusal(&error) => {
+            Some(Err(error)) if is_refusal(&error) => {
                 connection.answered();
                 let error = refused(error);
                 if error.kind() == ErrorKind::ReadOnly {
@@ -503,17 +560,18 @@ impl Link {
                 }
                 Err(error)
             }
-            Ok(Err(error)) => {
+            Some(Err(error)) => {
                 connection.broken.store(true, Ordering::Release);
                 self.drop_connection(&connection);
                 Err(broke(&self.shown, error))
             }
-            Err(_) => {
-                if connection.silent_since(sent_at) {
+            None => {
+                if connection.answers() == answers {
                     // Nothing came back for the whole limit: later calls go over a new connection. This one stays open
                     // for what must follow in its order.
                     self.drop_connection(&connection);
                 }
+                let limit = self.options.call_timeout;
                 let message = format!("Redis at {} did not answer within {limit:?}", self.shown);
                 Err(StoreError::unknown(ErrorKind::Timeout, message))
             }

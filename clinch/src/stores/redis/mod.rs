@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use redis::Value;
+use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use self::address::{Replicas, Servers};
@@ -183,6 +183,11 @@ impl Store for RedisStore {
         capabilities()
     }
 
+    fn call_limit(&self) -> Option<Duration> {
+        // What replicas did not confirm is given back, which is a call more.
+        Some(self.link.options().call_timeout).filter(|_| self.replicas.is_none())
+    }
+
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         Box::pin(async move {
             if let Some(error) = claims::unsupported(attempt).or_else(|| confirm::being_taken_back(attempt)) {
@@ -257,7 +262,11 @@ impl Store for RedisStore {
     }
 
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
-        Box::pin(async move { self.end(lease, &claims::release(&self.names, lease)).await })
+        Box::pin(async move {
+            let call = || claims::release(&self.names, lease);
+            let by_hash = claims::release_known(&self.names, lease).unwrap_or_else(|| call().by_hash());
+            self.end(lease, &by_hash, &call).await
+        })
     }
 
     fn complete<'a>(
@@ -268,7 +277,8 @@ impl Store for RedisStore {
     ) -> StoreFuture<'a, Release> {
         Box::pin(async move {
             let claim = with_record(lease)?;
-            self.end(lease, &claims::complete(&self.names, lease, claim, record, ttl)).await
+            let call = || claims::complete(&self.names, lease, claim, record, ttl);
+            self.end(lease, &call().by_hash(), &call).await
         })
     }
 
@@ -365,14 +375,19 @@ impl RedisStore {
     }
 
     /// Carries out a release or a completion.
-    async fn end(&self, lease: &Attempt, call: &Call) -> Result<Release, StoreError> {
+    async fn end(
+        &self,
+        lease: &Attempt,
+        by_hash: &Cmd,
+        call: &(dyn Fn() -> Call + Sync),
+    ) -> Result<Release, StoreError> {
         // What was not answered is taken back over the connection it went: there it cannot be overtaken.
         let unanswered = lease.route().unanswered::<Connection>();
         let usable =
             |(connection, abandoned): &&(Arc<Connection>, bool)| !abandoned && !connection.is_broken();
         let over = unanswered.iter().rfind(usable).map(|(connection, _)| connection.clone());
         let conclusive = unanswered.is_empty() || (unanswered.len() == 1 && over.is_some());
-        let answer: Result<Value, _> = self.link.run(Purpose::Upkeep, call, over.clone(), |_| {}).await;
+        let answer = self.link.run_known(by_hash, call, over.clone()).await;
         match (&answer, over) {
             (Ok(_), Some(connection)) => lease.route().answered_over(&connection),
             // No answer in time: the next one goes over another connection, which is not conclusive, and the one after

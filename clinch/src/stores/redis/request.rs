@@ -1,6 +1,8 @@
 //! What is sent in one exchange: a script by its hash, and by its source where the server does not know it; scripts together;
 //! one with what must go before or behind it.
 
+use std::borrow::Cow;
+
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
@@ -14,6 +16,8 @@ pub(super) enum Request<'a> {
     Script(&'a Call),
     /// A `SET NX`, which is all that it takes where the key is free; the script, where it is not.
     SetOr(&'a Cmd, &'a (dyn Fn() -> Call + Sync)),
+    /// A script by its hash; the same as a whole, where the server does not know it.
+    HashOr(&'a Cmd, &'a (dyn Fn() -> Call + Sync)),
     /// All at once; each answer may be an error of its own.
     Scripts(&'a [Call]),
     /// After `ASKING`, which is good for the one command behind it.
@@ -27,29 +31,41 @@ impl Request<'_> {
         matches!(self, Self::Script(call) | Self::Asking(call) if call.confirmation().is_some())
     }
 
-    /// Whatever is rarer than one script is larger, and not part of everybody's future.
+    /// Whatever is rarer than one command is larger, and not part of everybody's future.
     pub(super) async fn send(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
-        let made;
-        let call = match self {
-            Self::Script(call) if call.confirmation().is_none() => call,
-            Self::SetOr(set, call) => {
-                if redis.req_packed_command(set).await?.extract_error()? != Value::Nil {
-                    return Ok(SET);
-                }
-                made = call();
-                &made
+        let first = match &self {
+            Self::Script(call) if call.confirmation().is_none() => Cow::Owned(call.by_hash()),
+            Self::SetOr(command, _) | Self::HashOr(command, _) | Self::Command(command) => {
+                Cow::Borrowed(*command)
             }
             Self::Script(call) => return Box::pin(confirmed(redis, None, call)).await,
             Self::Asking(call) => return Box::pin(asking(redis, call)).await,
             Self::Scripts(calls) => return Box::pin(together(redis, calls)).await,
-            Self::Command(command) => return redis.req_packed_command(command).await?.extract_error(),
         };
-        match redis.req_packed_command(&call.by_hash()).await.and_then(Value::extract_error) {
-            Err(error) if is_noscript(&error) => {
-                redis.req_packed_command(&call.by_source()).await?.extract_error()
+        let answer = redis.send_packed_command(&first).await.and_then(Value::extract_error);
+        match (self, answer) {
+            (Self::SetOr(_, call), Ok(Value::Nil)) => Box::pin(script(redis, call())).await,
+            (Self::SetOr(..), Ok(_)) => Ok(SET),
+            (Self::Script(call), Err(error)) if is_noscript(&error) => {
+                Box::pin(async move { redis.req_packed_command(&call.by_source()).await?.extract_error() })
+                    .await
             }
-            answer => answer,
+            (Self::HashOr(_, call), Err(error)) if is_noscript(&error) => {
+                Box::pin(async move { redis.req_packed_command(&call().by_source()).await?.extract_error() })
+                    .await
+            }
+            (_, answer) => answer,
         }
+    }
+}
+
+/// Runs a script by its hash, or by its source.
+async fn script(mut redis: MultiplexedConnection, call: Call) -> RedisResult<Value> {
+    match redis.req_packed_command(&call.by_hash()).await.and_then(Value::extract_error) {
+        Err(error) if is_noscript(&error) => {
+            redis.req_packed_command(&call.by_source()).await?.extract_error()
+        }
+        answer => answer,
     }
 }
 

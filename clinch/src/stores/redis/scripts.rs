@@ -52,6 +52,10 @@ impl Lua {
         Self { source, hash: Script::new(source).get_hash().to_owned(), sharded: OnceLock::new() }
     }
 
+    pub(super) fn hash(&self) -> &str {
+        &self.hash
+    }
+
     /// A call of this script.
     pub(super) fn call(&'static self) -> Call {
         // Enough for one claim, which is nearly every call.

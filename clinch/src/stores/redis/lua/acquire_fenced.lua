@@ -18,18 +18,18 @@ if value and value ~= token then
 end
 local record = redis.pcall('GET', KEYS[3])
 if type(record) == 'table' then return record end
-local last, owner = string.match(record or '', '^(%d+) (.*)$')
-last = tonumber(last or 0)
+local last = tonumber(record and string.match(record, '^(%d+) ') or 0)
 -- Above this, numbers are not exact: nothing that we wrote.
-if last >= 2 ^ 53 then last, owner = 0, nil end
-if value and owner == token then return {0, string.format('%.0f', last), 0} end
+if last >= 2 ^ 53 then last, record = 0, nil end
+if value and record and string.match(record, '^%d+ (.*)$') == token then return {0, string.format('%.0f', last), 0} end
 -- Above the last one and the floor. The record outlives the number by a day, so that after it the clock alone is above it.
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
 local number = math.max(last + 1, micros, tonumber(ARGV[3]) + 1)
-local until_at = math.floor(math.max(micros, number) / 1000) + 86400000
+local lasts = '86400000'
+if number > micros then lasts = string.format('%.0f', math.floor((number - micros) / 1000) + 86400001) end
 local fence = string.format('%.0f', number)
-local set = redis.pcall('SET', KEYS[3], fence .. ' ' .. token, 'PXAT', string.format('%.0f', until_at))
+local set = redis.pcall('SET', KEYS[3], fence .. ' ' .. token, 'PX', lasts)
 if type(set) == 'table' and set.err then return set end
 if value then return {0, fence, 0} end
 set = redis.pcall('SET', KEYS[1], token, 'PX', ARGV[2])
