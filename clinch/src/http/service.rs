@@ -57,13 +57,13 @@ where
         let begun = Begun::in_request(request.extensions_mut());
         let handling = self.gate.handling();
         if !self.web.guards_method(handling.enabled, handling.safe_methods, request.method()) {
-            let locks = self.web.guards().locks().clone();
+            let locks = self.web.guards().locks();
             let request = request.map(RequestBody::untouched);
             let passing = async move { Ok(inner.call(request).await?.map(ResponseBody::inner)) };
             return ResponseFuture::in_scope(begun, locks, passing);
         }
         let (web, gate, started) = (self.web.clone(), self.gate.clone(), begun.clone());
-        let locks = self.web.guards().locks().clone();
+        let locks = self.web.guards().locks();
         ResponseFuture::in_scope(begun, locks, guarded(web, gate, inner, request, started))
     }
 }

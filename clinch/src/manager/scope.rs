@@ -6,8 +6,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
+#[cfg(feature = "http")]
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
+#[cfg(feature = "http")]
+use std::task::{Context, Poll};
 
+#[cfg(feature = "http")]
+use super::LockManager;
 use super::core::Core;
 use super::guard::Holding;
 use super::held::Held;
@@ -122,6 +128,12 @@ impl Scope {
     pub(super) async fn run<F: Future>(self, future: F) -> F::Output {
         let _running = Running(self.clone());
         self.enter(future).await
+    }
+
+    /// A new scope of this manager, for a future that is polled by hand in it.
+    #[cfg(feature = "http")]
+    pub(crate) fn open(locks: &LockManager) -> Opened {
+        Opened(Running(Self::new(&locks.core)))
     }
 
     /// The scope that this task is in, with those around it, for a future that goes on with its work in another task: it has
@@ -246,6 +258,27 @@ struct Running(Scope);
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.0.running.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A scope that was opened. It ends when this is dropped, unless something goes on in it.
+#[cfg(feature = "http")]
+pub(crate) struct Opened(Running);
+
+#[cfg(feature = "http")]
+impl Opened {
+    /// Polls a future in it.
+    pub(crate) fn poll<F: Future + ?Sized>(
+        &self,
+        future: Pin<&mut F>,
+        context: &mut Context<'_>,
+    ) -> Poll<F::Output> {
+        CURRENT.sync_scope(self.0.0.clone(), || future.poll(context))
+    }
+
+    /// Drops a future in it. Never panics, not even where the thread is ending.
+    pub(crate) fn drop<F: Future>(&self, future: F) {
+        drop(CURRENT.scope(self.0.0.clone(), future));
     }
 }
 

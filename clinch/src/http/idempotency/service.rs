@@ -63,7 +63,7 @@ where
         let begun = Begun::in_request(request.extensions_mut());
         let once =
             Once { web: self.web.clone(), policy: self.policy.clone(), begun: begun.clone(), visit: None };
-        let locks = self.web.guards().locks().clone();
+        let locks = self.web.guards().locks();
         ResponseFuture::in_scope(begun, locks, once.serve(inner, request))
     }
 }
