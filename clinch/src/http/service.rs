@@ -1,10 +1,8 @@
 //! A service with a guard before it.
 
-use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
@@ -71,7 +69,7 @@ where
 async fn guarded<S, G, B, R>(
     web: Web,
     gate: G,
-    inner: S,
+    mut inner: S,
     request: Request<B>,
     begun: Begun,
 ) -> Result<Response<ResponseBody<R>>, S::Error>
@@ -97,7 +95,7 @@ where
     let wish = read.and_then(|body| gate.wish(&web, HiddenLook(Look::of(&parts)), body.as_ref()));
     let meter = |parts| guards.locks().meter(&gate.guard(HiddenLook(Look::of(parts))));
     let admitted = match wish {
-        Ok(wish) => gate.admit(guards, wish, since).await,
+        Ok(wish) => gate.admit(guards, &wish, since).await,
         // What cannot be looked at is not refused by one that only looks on.
         Err(error) if guards.looks_on(handling.shadow, &meter(&parts), &error) => Ok(Admission::unguarded()),
         Err(error) => Err(error),
@@ -111,7 +109,8 @@ where
     }
     begun.on(handling.disconnect);
     let method = parts.method.clone();
-    let (response, admission) = run(inner, Request::from_parts(parts, body), admission).await;
+    // If it panics, the admission is dropped meanwhile, which is a failure.
+    let response = inner.call(Request::from_parts(parts, body)).await;
     let success = response.as_ref().is_ok_and(|response| response.status().as_u16() < 400);
     let length = response.as_ref().map_or(Some(0), |response| length(&method, response));
     match response {
@@ -137,22 +136,4 @@ fn length<R: Body>(method: &Method, response: &Response<R>) -> Option<u64> {
     }
     let told = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     told.or_else(|| response.body().size_hint().exact())
-}
-
-/// Runs the service. If it panics, what was taken for it is given up and the panic goes on.
-pub(super) async fn run<S, Q>(
-    mut inner: S,
-    request: Q,
-    admission: Admission,
-) -> (Result<S::Response, S::Error>, Admission)
-where
-    S: Service<Q>,
-{
-    match AssertUnwindSafe(async { inner.call(request).await }).catch_unwind().await {
-        Ok(response) => (response, admission),
-        Err(panic) => {
-            admission.fail();
-            resume_unwind(panic)
-        }
-    }
 }
