@@ -130,11 +130,21 @@ pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
             None => {
                 let whole = read.whole();
                 // In one piece, as it is held anyway.
-                read.data = VecDeque::from_iter((!whole.is_empty()).then(|| whole.clone()));
+                read.only(whole.clone());
                 break (Ok(whole), Then::Nothing);
             }
             Some(Err(error)) => break (Err(Unread::Failed), Then::Error(error)),
             Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref()
+                    && read.is_empty()
+                    && data.len() <= limit
+                    && body.is_end_stream()
+                {
+                    // All of it in one piece, as most bodies come.
+                    let whole = data.clone();
+                    read.only(whole.clone());
+                    break (Ok(whole), Then::Nothing);
+                }
                 read.push(frame);
                 if read.bytes > limit {
                     break (Err(Unread::TooLarge), Then::Rest(body));
@@ -207,6 +217,13 @@ impl Pieces {
         self.data.iter().for_each(|piece| whole.extend_from_slice(piece));
         whole.extend_from_slice(&self.tail.split());
         whole.freeze()
+    }
+
+    /// Has this as its data, in one piece.
+    fn only(&mut self, whole: Bytes) {
+        self.bytes = whole.len();
+        self.tail = BytesMut::new();
+        self.data = VecDeque::from_iter((!whole.is_empty()).then_some(whole));
     }
 
     /// Its size and that of what follows.
@@ -305,7 +322,7 @@ impl<B: Body<Data = Bytes> + Unpin> Watched<B> {
                 if state.ended {
                     let whole = state.seen.whole();
                     // Somebody else may ask, and has it in one piece.
-                    state.seen.data = VecDeque::from_iter((!whole.is_empty()).then(|| whole.clone()));
+                    state.seen.only(whole.clone());
                     return Poll::Ready(Ok(whole));
                 }
                 match ready!(state.read(context)) {

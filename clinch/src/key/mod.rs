@@ -74,6 +74,10 @@ fn check(key: &str) -> Result<(), KeyError> {
     if key.len() > MAX_KEY_BYTES {
         return Err(KeyError::TooLong { bytes: key.len() });
     }
+    // Most are of nothing else.
+    if key.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}')) {
+        return Ok(());
+    }
     if let Some((at, character)) = key.char_indices().find(|(_, c)| c.is_control()) {
         return Err(KeyError::Control { at, code: character.into() });
     }

@@ -199,6 +199,9 @@ impl Scope {
     /// # Errors
     /// What would make the scope wait for itself for ever.
     pub(super) fn cover(&self, plan: &Plan) -> Result<Option<Arc<Holding>>, Error> {
+        if self.holdings().is_empty() && !plan.options.reentrant {
+            return Ok(None);
+        }
         let mut covers: Vec<Option<Arc<Holding>>> = Vec::with_capacity(plan.claims.len());
         for claim in &plan.claims {
             let (covering, upgrade) = self.covering(claim, plan.options.reentrant);

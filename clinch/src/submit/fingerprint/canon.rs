@@ -8,6 +8,8 @@
 //! What has become long is *sealed*: replaced by its hash. So nothing is copied again at every level around it, and the
 //! row stays short. Whether something is sealed depends on nothing but its length in the row, which no order changes.
 
+use std::sync::LazyLock;
+
 use blake3::Hasher;
 
 use super::value::Fingerprint;
@@ -17,6 +19,9 @@ const SEAL: usize = 1024;
 
 /// Part of the hash, so that no other use of BLAKE3 makes the same one. A change of the row's format changes the number.
 const CONTEXT: &str = "clinch submission fingerprint 1";
+
+/// One that has read the context and nothing else.
+static IN_CONTEXT: LazyLock<Hasher> = LazyLock::new(|| Hasher::new_derive_key(CONTEXT));
 
 /// What an item is. The numbers are part of the hash: do not change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +78,11 @@ pub(super) struct Mark {
 }
 
 impl Canon {
+    /// With room for what most submissions are.
+    pub(super) fn new() -> Self {
+        Self { row: Vec::with_capacity(256), fields: Vec::with_capacity(8), scratch: Vec::new() }
+    }
+
     /// Writes an item without content.
     pub(super) fn tag(&mut self, tag: Tag) {
         self.row.push(tag as u8);
@@ -175,7 +185,7 @@ impl Canon {
 
     /// Hashes the row.
     pub(super) fn finish(self) -> Fingerprint {
-        let mut hasher = Hasher::new_derive_key(CONTEXT);
+        let mut hasher = IN_CONTEXT.clone();
         hasher.update(&self.row);
         Fingerprint::new(hasher.finalize().into())
     }

@@ -30,6 +30,7 @@ use self::json::Unfit;
 
 pub use limits::{FingerprintError, Limits};
 pub use value::Fingerprint;
+pub(super) use value::hex;
 
 /// The parameters of one submission, from which its [`Fingerprint`] is made.
 ///
@@ -170,7 +171,7 @@ impl<'a> Params<'a> {
     pub fn fingerprint(self) -> Result<Fingerprint, FingerprintError> {
         self.body.check(self.limits)?;
         let exclude = Exclude::new(self.exclude);
-        let mut canon = Canon::default();
+        let mut canon = Canon::new();
 
         // Every section is written, even an empty one, so that none can stand for another.
         match self.path {

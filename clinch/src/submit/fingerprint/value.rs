@@ -20,22 +20,27 @@ impl Fingerprint {
 
     /// All of it, as 64 hex digits.
     pub fn to_hex(self) -> String {
-        self.to_string()
+        hex(&self.0)
     }
 
     /// Its first 128 bits, as 32 hex digits: short enough for a key, long enough that nobody meets a collision by
     /// accident.
     pub fn short(self) -> String {
-        let mut hex = self.to_hex();
-        hex.truncate(32);
-        hex
+        hex(&self.0[..16])
     }
+}
+
+/// These bytes as hex digits.
+pub(in crate::submit) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = |byte: &u8| [byte >> 4, byte & 0xf].map(|digit| char::from(DIGITS[usize::from(digit)]));
+    bytes.iter().flat_map(digits).collect()
 }
 
 /// All of it, as 64 hex digits.
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&self.to_hex())
     }
 }
 
