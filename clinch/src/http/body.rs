@@ -19,8 +19,10 @@ pub struct RequestBody<B: Body>(Kind<B>);
 enum Kind<B: Body> {
     /// Nobody looked at it.
     Untouched(B),
+    /// All of it, as it came in one piece.
+    Whole(Bytes),
     /// What was read of it, and the rest.
-    Read { read: Pieces, then: Then<B> },
+    Read { read: Box<Pieces>, then: Then<B> },
     /// What is read of it is remembered.
     Watched(Arc<Watched<B>>),
 }
@@ -63,6 +65,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match &mut self.get_mut().0 {
             Kind::Untouched(body) => Pin::new(body).poll_frame(context),
+            Kind::Whole(data) => {
+                let data = std::mem::take(data);
+                Poll::Ready((!data.is_empty()).then(|| Ok(Frame::data(data))))
+            }
             Kind::Read { read, then } => match (read.pop(), then) {
                 (Some(frame), _) => Poll::Ready(Some(Ok(frame))),
                 (None, Then::Nothing) => Poll::Ready(None),
@@ -79,6 +85,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Untouched(body) => body.is_end_stream(),
+            Kind::Whole(data) => data.is_empty(),
             Kind::Read { read, then } => {
                 read.is_empty()
                     && match then {
@@ -94,6 +101,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Untouched(body) => body.size_hint(),
+            Kind::Whole(data) => SizeHint::with_exact(data.len() as u64),
             Kind::Read { read, then } => read.and(match then {
                 Then::Nothing => SizeHint::with_exact(0),
                 Then::Rest(rest) => rest.size_hint(),
@@ -140,10 +148,7 @@ pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
                     && data.len() <= limit
                     && body.is_end_stream()
                 {
-                    // All of it in one piece, as most bodies come.
-                    let whole = data.clone();
-                    read.only(whole.clone());
-                    break (Ok(whole), Then::Nothing);
+                    return (Ok(data.clone()), RequestBody(Kind::Whole(data.clone())));
                 }
                 read.push(frame);
                 if read.bytes > limit {
@@ -152,7 +157,7 @@ pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
             }
         }
     };
-    (looked, RequestBody(Kind::Read { read, then }))
+    (looked, RequestBody(Kind::Read { read: Box::new(read), then }))
 }
 
 /// What was read of a body: its data, and its trailers.

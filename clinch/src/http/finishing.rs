@@ -10,7 +10,7 @@ use http::Extensions;
 use tokio::runtime::Handle;
 
 use super::web::Web;
-use crate::manager::{LockManager, Opened, Scope};
+use crate::manager::{LockManager, Opened, Scope, ToBeOpened};
 use crate::submit::{Came, Disconnect, Guards, request};
 
 /// Whether something has begun in a request that is to be finished.
@@ -90,16 +90,14 @@ impl<T: Send + 'static> fmt::Debug for ResponseFuture<T> {
 
 impl<T: Send + 'static> ResponseFuture<T> {
     /// In the request's scope. A request has one, which the outermost layer opens.
-    pub(super) fn in_scope(
-        begun: Begun,
-        locks: &LockManager,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> Self {
+    ///
+    /// The future comes in its box: handed over by itself, all of its kilobytes would be moved twice.
+    pub(super) fn in_scope(begun: Begun, locks: &LockManager, future: Boxed<T>) -> Self {
         let scope = match locks.current_scope() {
             Some(_) => InScope::Around,
-            None => InScope::OfItsOwn(locks.clone()),
+            None => InScope::OfItsOwn(Scope::to_be_opened(locks)),
         };
-        let running = Running { scope, future: Some(Box::pin(future)) };
+        let running = Running { scope, future: Some(future) };
         Self { running: Some(running), begun, runtime: Handle::try_current().ok() }
     }
 }
@@ -117,18 +115,20 @@ impl<T: Send + 'static> Future for ResponseFuture<T> {
     }
 }
 
-/// What a guard's service does, in its scope. It is large, so it is boxed once and then polled where it is.
+pub(super) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What a guard's service does, in its scope. It is polled where it is.
 struct Running<T> {
     scope: InScope,
     /// `None` only when it is dropped.
-    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    future: Option<Boxed<T>>,
 }
 
 enum InScope {
     /// In whichever scope it is polled.
     Around,
     /// In one of its own, which is opened when it is first polled.
-    OfItsOwn(LockManager),
+    OfItsOwn(ToBeOpened),
     Opened(Opened),
 }
 
@@ -138,8 +138,8 @@ impl<T> Future for Running<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         let Self { scope, future } = &mut *self;
         let Some(future) = future else { return Poll::Pending };
-        if let InScope::OfItsOwn(locks) = scope {
-            *scope = InScope::Opened(Scope::open(locks));
+        if let InScope::OfItsOwn(own) = scope {
+            *scope = InScope::Opened(own.open());
         }
         match scope {
             InScope::Opened(scope) => scope.poll(future.as_mut(), context),

@@ -80,7 +80,7 @@ where
         // The call itself is made inside: the service may look around before it returns its future.
         let serving = async move { inner.call(request).await };
         let serving = async move { guards.enter(web.serve(request::serve(served, serving))).await };
-        ResponseFuture::in_scope(begun, self.web.guards().locks(), serving)
+        ResponseFuture::in_scope(begun, self.web.guards().locks(), Box::pin(serving))
     }
 }
 

@@ -71,9 +71,9 @@ pub use self::limit::Limit;
 pub(crate) use self::options::check_name;
 pub use self::options::{LockOptions, Strategy};
 pub use self::outcome::Outcome;
-#[cfg(feature = "http")]
-pub(crate) use self::scope::Opened;
 pub use self::scope::Scope;
+#[cfg(feature = "http")]
+pub(crate) use self::scope::{Opened, ToBeOpened};
 pub use self::single_flight::SingleFlightError;
 pub use self::sources::Sources;
 pub use self::with_lock::WithLock;

@@ -63,7 +63,7 @@ where
         let once =
             Once { web: self.web.clone(), policy: self.policy.clone(), begun: begun.clone(), visit: None };
         let locks = self.web.guards().locks();
-        ResponseFuture::in_scope(begun, locks, once.serve(inner, request))
+        ResponseFuture::in_scope(begun, locks, Box::pin(once.serve(inner, request)))
     }
 }
 
