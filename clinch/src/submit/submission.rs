@@ -176,22 +176,20 @@ impl fmt::Debug for Submission {
     }
 }
 
-/// Joins the parts of a key. None of them can imitate another, because separators in them are escaped. What would be too long
-/// is replaced by its hash.
+/// Joins the parts of a key. None of them can imitate another: separators in prefix and method are escaped, and the rest are
+/// hashes or [`ANY`], which have none. What would be too long is replaced by its hash.
 pub(crate) fn compose(prefix: &str, method: &str, rest: &[&str]) -> Result<Key, Error> {
-    // Nothing that would have to be escaped: most parts are of hex digits.
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.');
     let joined = |head: &[&str]| {
         let mut text = String::with_capacity(128);
-        for part in head.iter().chain(rest) {
+        for (at, part) in head.iter().chain(rest).enumerate() {
             if !text.is_empty() {
                 text.push(':');
             }
-            if part.bytes().all(plain) {
-                text.push_str(part);
-            } else {
+            if at < head.len() {
                 // Writing to a string does not fail.
                 let _: fmt::Result = Escaped(&mut text).write_str(part);
+            } else {
+                text.push_str(part);
             }
         }
         text

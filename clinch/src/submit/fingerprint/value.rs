@@ -30,11 +30,17 @@ impl Fingerprint {
     }
 }
 
-/// These bytes as hex digits.
+/// At most 32 bytes as hex digits.
 pub(in crate::submit) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = |byte: &u8| [byte >> 4, byte & 0xf].map(|digit| char::from(DIGITS[usize::from(digit)]));
-    bytes.iter().flat_map(digits).collect()
+    let mut digits = [0; 64];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 0xf)];
+    }
+    let digits = &digits[..(2 * bytes.len()).min(64)];
+    // They are ASCII.
+    str::from_utf8(digits).unwrap_or_default().to_owned()
 }
 
 /// All of it, as 64 hex digits.
