@@ -91,7 +91,7 @@ impl<T: Send + 'static> fmt::Debug for ResponseFuture<T> {
 impl<T: Send + 'static> ResponseFuture<T> {
     /// In the request's scope. A request has one, which the outermost layer opens.
     ///
-    /// The future comes in its box: handed over by itself, all of its kilobytes would be moved twice.
+    /// The future comes in its box, so that it need not be moved.
     pub(super) fn in_scope(begun: Begun, locks: &LockManager, future: Boxed<T>) -> Self {
         let scope = match locks.current_scope() {
             Some(_) => InScope::Around,
@@ -116,6 +116,11 @@ impl<T: Send + 'static> Future for ResponseFuture<T> {
 }
 
 pub(super) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Makes a future in its box. `Box::pin` moves all of its kilobytes there after it is made.
+pub(super) fn boxed<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
+    Box::into_pin(Box::write(Box::new_uninit(), make()))
+}
 
 /// What a guard's service does, in its scope. It is polled where it is.
 struct Running<T> {

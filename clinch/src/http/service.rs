@@ -10,7 +10,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::body::{self, RequestBody};
-use super::finishing::{Begun, ResponseFuture};
+use super::finishing::{Begun, ResponseFuture, boxed};
 use super::gate::{Gate, HiddenLook, HiddenSince};
 use super::layer::Guard;
 use super::look::{Look, unread};
@@ -57,10 +57,10 @@ where
         let (handling, locks) = (gate.handling(), web.guards().locks());
         if !web.guards_method(handling.enabled, handling.safe_methods, request.method()) {
             let request = request.map(RequestBody::untouched);
-            let passing = async move { Ok(inner.call(request).await?.map(ResponseBody::inner)) };
-            return ResponseFuture::in_scope(begun, locks, Box::pin(passing));
+            let passing = boxed(|| async move { Ok(inner.call(request).await?.map(ResponseBody::inner)) });
+            return ResponseFuture::in_scope(begun, locks, passing);
         }
-        let guarded = Box::pin(guarded(self.guard.clone(), inner, request, begun.clone()));
+        let guarded = boxed(|| guarded(self.guard.clone(), inner, request, begun.clone()));
         ResponseFuture::in_scope(begun, locks, guarded)
     }
 }

@@ -10,7 +10,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::super::body::{self, RequestBody};
-use super::super::finishing::{Begun, ResponseFuture};
+use super::super::finishing::{Begun, ResponseFuture, boxed};
 use super::super::idempotency_key::idempotency_key;
 use super::super::look::{Look, unread};
 use super::super::response_body::ResponseBody;
@@ -63,7 +63,7 @@ where
         let once =
             Once { web: self.web.clone(), policy: self.policy.clone(), begun: begun.clone(), visit: None };
         let locks = self.web.guards().locks();
-        ResponseFuture::in_scope(begun, locks, Box::pin(once.serve(inner, request)))
+        ResponseFuture::in_scope(begun, locks, boxed(|| once.serve(inner, request)))
     }
 }
 
