@@ -19,8 +19,10 @@ pub struct RequestBody<B: Body>(Kind<B>);
 enum Kind<B: Body> {
     /// Nobody looked at it.
     Untouched(B),
+    /// All of it, as it came in one piece.
+    Whole(Bytes),
     /// What was read of it, and the rest.
-    Read { read: Pieces, then: Then<B> },
+    Read { read: Box<Pieces>, then: Then<B> },
     /// What is read of it is remembered.
     Watched(Arc<Watched<B>>),
 }
@@ -63,6 +65,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match &mut self.get_mut().0 {
             Kind::Untouched(body) => Pin::new(body).poll_frame(context),
+            Kind::Whole(data) => {
+                let data = std::mem::take(data);
+                Poll::Ready((!data.is_empty()).then(|| Ok(Frame::data(data))))
+            }
             Kind::Read { read, then } => match (read.pop(), then) {
                 (Some(frame), _) => Poll::Ready(Some(Ok(frame))),
                 (None, Then::Nothing) => Poll::Ready(None),
@@ -79,6 +85,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Untouched(body) => body.is_end_stream(),
+            Kind::Whole(data) => data.is_empty(),
             Kind::Read { read, then } => {
                 read.is_empty()
                     && match then {
@@ -94,6 +101,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Untouched(body) => body.size_hint(),
+            Kind::Whole(data) => SizeHint::with_exact(data.len() as u64),
             Kind::Read { read, then } => read.and(match then {
                 Then::Nothing => SizeHint::with_exact(0),
                 Then::Rest(rest) => rest.size_hint(),
@@ -130,11 +138,18 @@ pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
             None => {
                 let whole = read.whole();
                 // In one piece, as it is held anyway.
-                read.data = VecDeque::from_iter((!whole.is_empty()).then(|| whole.clone()));
+                read.only(whole.clone());
                 break (Ok(whole), Then::Nothing);
             }
             Some(Err(error)) => break (Err(Unread::Failed), Then::Error(error)),
             Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref()
+                    && read.is_empty()
+                    && data.len() <= limit
+                    && body.is_end_stream()
+                {
+                    return (Ok(data.clone()), RequestBody(Kind::Whole(data.clone())));
+                }
                 read.push(frame);
                 if read.bytes > limit {
                     break (Err(Unread::TooLarge), Then::Rest(body));
@@ -142,7 +157,7 @@ pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
             }
         }
     };
-    (looked, RequestBody(Kind::Read { read, then }))
+    (looked, RequestBody(Kind::Read { read: Box::new(read), then }))
 }
 
 /// What was read of a body: its data, and its trailers.
@@ -207,6 +222,13 @@ impl Pieces {
         self.data.iter().for_each(|piece| whole.extend_from_slice(piece));
         whole.extend_from_slice(&self.tail.split());
         whole.freeze()
+    }
+
+    /// Has this as its data, in one piece.
+    fn only(&mut self, whole: Bytes) {
+        self.bytes = whole.len();
+        self.tail = BytesMut::new();
+        self.data = VecDeque::from_iter((!whole.is_empty()).then_some(whole));
     }
 
     /// Its size and that of what follows.
@@ -305,7 +327,7 @@ impl<B: Body<Data = Bytes> + Unpin> Watched<B> {
                 if state.ended {
                     let whole = state.seen.whole();
                     // Somebody else may ask, and has it in one piece.
-                    state.seen.data = VecDeque::from_iter((!whole.is_empty()).then(|| whole.clone()));
+                    state.seen.only(whole.clone());
                     return Poll::Ready(Ok(whole));
                 }
                 match ready!(state.read(context)) {

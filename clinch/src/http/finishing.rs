@@ -10,7 +10,7 @@ use http::Extensions;
 use tokio::runtime::Handle;
 
 use super::web::Web;
-use crate::manager::{LockManager, Scope};
+use crate::manager::{LockManager, Opened, Scope, ToBeOpened};
 use crate::submit::{Came, Disconnect, Guards, request};
 
 /// Whether something has begun in a request that is to be finished.
@@ -76,7 +76,7 @@ impl Begun {
 /// inside of it, is to finish what has begun.
 pub struct ResponseFuture<T: Send + 'static> {
     /// `None` while it is polled, so that one that panics does not go on.
-    running: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    running: Option<Running<T>>,
     begun: Begun,
     /// The runtime that it goes on in; there may be none around when it is dropped.
     runtime: Option<Handle>,
@@ -89,20 +89,16 @@ impl<T: Send + 'static> fmt::Debug for ResponseFuture<T> {
 }
 
 impl<T: Send + 'static> ResponseFuture<T> {
-    pub(super) fn new(begun: Begun, running: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { running: Some(Box::pin(running)), begun, runtime: Handle::try_current().ok() }
-    }
-
-    /// The same in the request's scope. A request has one, which the outermost layer opens.
-    pub(super) fn in_scope(
-        begun: Begun,
-        locks: LockManager,
-        running: impl Future<Output = T> + Send + 'static,
-    ) -> Self {
-        match locks.current_scope() {
-            Some(_) => Self::new(begun, running),
-            None => Self::new(begun, async move { locks.scope(running).await }),
-        }
+    /// In the request's scope. A request has one, which the outermost layer opens.
+    ///
+    /// The future comes in its box, so that it need not be moved.
+    pub(super) fn in_scope(begun: Begun, locks: &LockManager, future: Boxed<T>) -> Self {
+        let scope = match locks.current_scope() {
+            Some(_) => InScope::Around,
+            None => InScope::OfItsOwn(Scope::to_be_opened(locks)),
+        };
+        let running = Running { scope, future: Some(future) };
+        Self { running: Some(running), begun, runtime: Handle::try_current().ok() }
     }
 }
 
@@ -111,11 +107,58 @@ impl<T: Send + 'static> Future for ResponseFuture<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         let Some(mut running) = self.running.take() else { return Poll::Pending };
-        let polled = running.as_mut().poll(context);
+        let polled = Pin::new(&mut running).poll(context);
         if polled.is_pending() {
             self.running = Some(running);
         }
         polled
+    }
+}
+
+pub(super) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Makes a future in its box. `Box::pin` moves all of its kilobytes there after it is made.
+pub(super) fn boxed<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
+    Box::into_pin(Box::write(Box::new_uninit(), make()))
+}
+
+/// What a guard's service does, in its scope. It is polled where it is.
+struct Running<T> {
+    scope: InScope,
+    /// `None` only when it is dropped.
+    future: Option<Boxed<T>>,
+}
+
+enum InScope {
+    /// In whichever scope it is polled.
+    Around,
+    /// In one of its own, which is opened when it is first polled.
+    OfItsOwn(ToBeOpened),
+    Opened(Opened),
+}
+
+impl<T> Future for Running<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Self { scope, future } = &mut *self;
+        let Some(future) = future else { return Poll::Pending };
+        if let InScope::OfItsOwn(own) = scope {
+            *scope = InScope::Opened(own.open());
+        }
+        match scope {
+            InScope::Opened(scope) => scope.poll(future.as_mut(), context),
+            InScope::Around | InScope::OfItsOwn(_) => future.as_mut().poll(context),
+        }
+    }
+}
+
+impl<T> Drop for Running<T> {
+    fn drop(&mut self) {
+        // What is inside of it may go on, and then does so in its scope.
+        if let (InScope::Opened(scope), Some(future)) = (&self.scope, self.future.take()) {
+            scope.drop(future);
+        }
     }
 }
 

@@ -31,7 +31,7 @@ mod sealed {
 pub trait Gate: sealed::Sealed + Clone + Send + Sync + 'static {
     /// What a request asks for.
     #[doc(hidden)]
-    type Wish: Send + 'static;
+    type Wish: Send + Sync + 'static;
 
     #[doc(hidden)]
     fn handling(&self) -> Handling<'_>;
@@ -53,12 +53,12 @@ pub trait Gate: sealed::Sealed + Clone + Send + Sync + 'static {
     fn guard(&self, look: HiddenLook<'_>) -> Cow<'_, str>;
 
     #[doc(hidden)]
-    fn admit(
-        &self,
-        guards: &Guards,
-        wish: Self::Wish,
+    fn admit<'a>(
+        &'a self,
+        guards: &'a Guards,
+        wish: &'a Self::Wish,
         since: HiddenSince,
-    ) -> impl Future<Output = Result<Admission, Error>> + Send;
+    ) -> impl Future<Output = Result<Admission, Error>> + Send + 'a;
 }
 
 /// When a request came to its guard.
@@ -118,8 +118,13 @@ impl Gate for DuplicateGate {
         look.0.guard(self.0.name.as_deref(), DuplicatePolicy::KIND)
     }
 
-    async fn admit(&self, guards: &Guards, wish: Submission, since: HiddenSince) -> Result<Admission, Error> {
-        guards.enter_duplicate(&self.0, &wish, since.0).await
+    fn admit<'a>(
+        &'a self,
+        guards: &'a Guards,
+        wish: &'a Submission,
+        since: HiddenSince,
+    ) -> impl Future<Output = Result<Admission, Error>> + Send + 'a {
+        guards.enter_duplicate(&self.0, wish, since.0)
     }
 }
 
@@ -178,12 +183,17 @@ macro_rules! keyed_gate {
                 self.0.0.guard().into()
             }
 
-            async fn admit(&self, guards: &Guards, wish: Key, _: HiddenSince) -> Result<Admission, Error> {
-                guards.$method(&self.0.0, wish).await
+            fn admit<'a>(
+                &'a self,
+                guards: &'a Guards,
+                wish: &'a Key,
+                _: HiddenSince,
+            ) -> impl Future<Output = Result<Admission, Error>> + Send + 'a {
+                guards.$method(&self.0.0, Ok(wish.clone()))
             }
         }
     };
 }
 
-keyed_gate!(LockGate, LockPolicy, lock, "A lock around a service.");
-keyed_gate!(LimitGate, LimitPolicy, limit, "A concurrency limit around a service.");
+keyed_gate!(LockGate, LockPolicy, enter_lock, "A lock around a service.");
+keyed_gate!(LimitGate, LimitPolicy, enter_limit, "A concurrency limit around a service.");

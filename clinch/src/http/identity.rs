@@ -205,7 +205,9 @@ fn with_lower_scheme(value: &[u8]) -> Vec<u8> {
         None => value.to_vec(),
         Some(end) => {
             let (scheme, credentials) = value.split_at(end);
-            [&scheme.to_ascii_lowercase(), b" ".as_slice(), credentials.trim_ascii_start()].concat()
+            let mut value = [scheme, b" ", credentials.trim_ascii_start()].concat();
+            value[..end].make_ascii_lowercase();
+            value
         }
     }
 }
@@ -307,7 +309,7 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
 /// One identity of several parts, none if there is no part. Every part is headed by its length, so that two different lists
 /// never make the same one.
 fn joined(kind: &'static str, parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Option<Identity> {
-    let mut value = Vec::new();
+    let mut value = Vec::with_capacity(64);
     for part in parts {
         let part = part.as_ref();
         value.extend_from_slice(&(part.len() as u64).to_le_bytes());

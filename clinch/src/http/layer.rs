@@ -1,5 +1,7 @@
 //! The layer of a guard.
 
+use std::sync::Arc;
+
 use tower_layer::Layer;
 
 use super::gate::{DuplicateGate, Gate, LimitGate, LockGate};
@@ -8,9 +10,13 @@ use super::web::Web;
 
 /// Puts a guard before a service. Made by [`Web`].
 #[derive(Debug, Clone)]
-pub struct GuardLayer<G> {
-    web: Web,
-    gate: G,
+pub struct GuardLayer<G>(Arc<Guard<G>>);
+
+/// What a guard consists of. Together, because it is cloned for every request.
+#[derive(Debug)]
+pub(super) struct Guard<G> {
+    pub(super) web: Web,
+    pub(super) gate: G,
 }
 
 /// Refuses duplicate submissions: [`Web::duplicate`].
@@ -21,8 +27,8 @@ pub type LockLayer = GuardLayer<LockGate>;
 pub type LimitLayer = GuardLayer<LimitGate>;
 
 impl<G: Gate> GuardLayer<G> {
-    pub(super) const fn new(web: Web, gate: G) -> Self {
-        Self { web, gate }
+    pub(super) fn new(web: Web, gate: G) -> Self {
+        Self(Arc::new(Guard { web, gate }))
     }
 }
 
@@ -30,6 +36,6 @@ impl<S, G: Gate> Layer<S> for GuardLayer<G> {
     type Service = GuardService<S, G>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        GuardService::new(inner, self.web.clone(), self.gate.clone())
+        GuardService::new(inner, self.0.clone())
     }
 }

@@ -82,7 +82,7 @@ impl<'a> Look<'a> {
 
     /// Verb and route, if the route is known.
     fn matched(&self) -> Option<String> {
-        self.route().map(|route| format!("{} {route}", self.method))
+        self.route().map(|route| [self.method.as_str(), route].join(" "))
     }
 
     /// Whether its verb is one of a few. A client can make up others, and some routes take them.
@@ -183,10 +183,8 @@ impl<'a> Look<'a> {
         web.identity().identify(&sender).unwrap_or_else(Identity::anonymous)
     }
 
-    /// Who sent it.
-    pub(super) fn identity(&self, web: &Web, body: Option<&Bytes>) -> Identity {
-        let in_path = self.in_path();
-        let params = self.params(in_path.as_deref(), body).limits(web.guards().settings().limits);
+    /// Who sent it, with these parameters.
+    fn identity(&self, web: &Web, params: &Params<'_>) -> Identity {
         let param = |name: &str| params.param(name);
         let sender = Sender::new(self.headers, self.extensions, &param);
         web.identity().identify(&sender).unwrap_or_else(|| {
@@ -196,18 +194,6 @@ impl<'a> Look<'a> {
             });
             Identity::anonymous()
         })
-    }
-
-    /// The hash of its parameters.
-    pub(super) fn fingerprint(
-        &self,
-        body: &Bytes,
-        exclude: &[String],
-        limits: Limits,
-    ) -> Result<Fingerprint, Error> {
-        let in_path = self.in_path();
-        let params = self.params(in_path.as_deref(), Some(body));
-        Ok(params.exclude(exclude).limits(limits).fingerprint()?)
     }
 
     /// The hash of the whole request: verb, path and parameters.
@@ -236,17 +222,16 @@ impl<'a> Look<'a> {
             None => Submission::of(format!("{} {}", self.method, self.uri().path())).unbounded(),
         }
         .of_request(self.extensions.get().map(Begun::came).unwrap_or_default());
+        if !policy.include_user && !policy.include_params {
+            return Ok(submission);
+        }
+        let in_path = self.in_path();
+        let params = self.params(in_path.as_deref(), body).limits(web.guards().settings().limits);
         if policy.include_user {
-            submission = submission.user(self.identity(web, body));
+            submission = submission.user(self.identity(web, &params));
         }
         if policy.include_params {
-            let empty = Bytes::new();
-            let limits = web.guards().settings().limits;
-            submission = submission.fingerprint(self.fingerprint(
-                body.unwrap_or(&empty),
-                &policy.exclude_params,
-                limits,
-            )?);
+            submission = submission.fingerprint(params.exclude(&policy.exclude_params).fingerprint()?);
         }
         Ok(submission)
     }

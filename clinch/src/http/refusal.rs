@@ -3,12 +3,12 @@
 //! What a refusal shows is written here or by the author of a policy. No key, no token, no holder, no address of an engine
 //! and no text of an error below gets into it: a refusal goes to strangers.
 
+use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
-use serde::Serialize;
 
 use super::statuses::Statuses;
 use crate::error::{DeniedBy, Error};
@@ -260,37 +260,52 @@ impl Refusal {
     }
 
     fn body(&self) -> Bytes {
-        let problem = Problem {
-            kind: self.kind.problem_type(),
-            title: self.title,
-            status: self.status.as_u16(),
-            detail: &self.detail,
-            message: &self.message,
-            retry_after: self.retry_after_seconds(),
-            remaining_time: self.remaining_millis(),
-            in_progress: self.in_progress,
-        };
-        // Texts and numbers always can be written; an empty object would be a valid problem too.
-        serde_json::to_vec(&problem).map_or_else(|_| Bytes::from_static(b"{}"), Bytes::from)
+        let mut body = Members(Vec::with_capacity(512));
+        body.text("{\"type\":", self.kind.problem_type());
+        body.text(",\"title\":", self.title);
+        body.number(",\"status\":", self.status.as_u16().into());
+        body.text(",\"detail\":", &self.detail);
+        body.text(",\"message\":", &self.message);
+        if let Some(seconds) = self.retry_after_seconds() {
+            body.number(",\"retryAfter\":", seconds);
+        }
+        if let Some(millis) = self.remaining_millis() {
+            body.number(",\"remainingTime\":", millis);
+        }
+        if let Some(in_progress) = self.in_progress {
+            body.raw(if in_progress { ",\"inProgress\":true" } else { ",\"inProgress\":false" });
+        }
+        body.raw("}");
+        body.0.into()
     }
 }
 
-/// The members of the body, in their order.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Problem<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    title: &'static str,
-    status: u16,
-    detail: &'a str,
-    message: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    remaining_time: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    in_progress: Option<bool>,
+/// The members of the body, in their order. Written by hand, because most of it needs nothing but copying.
+struct Members(Vec<u8>);
+
+impl Members {
+    fn raw(&mut self, json: &str) {
+        self.0.extend_from_slice(json.as_bytes());
+    }
+
+    fn number(&mut self, before: &str, number: u64) {
+        self.raw(before);
+        // Writing to a vector does not fail.
+        let _ = write!(self.0, "{number}");
+    }
+
+    fn text(&mut self, before: &str, text: &str) {
+        self.raw(before);
+        let plain = |byte: u8| (byte >= b' ') & (byte != b'"') & (byte != b'\\');
+        if text.bytes().fold(true, |all, byte| all & plain(byte)) {
+            self.raw("\"");
+            self.raw(text);
+            self.raw("\"");
+        } else {
+            // Texts always can be written.
+            let _ = serde_json::to_writer(&mut self.0, text);
+        }
+    }
 }
 
 #[cfg(test)]

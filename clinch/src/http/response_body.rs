@@ -16,7 +16,7 @@ pin_project! {
         #[pin]
         kind: Kind<B>,
         // Given back when the body has ended, or is dropped.
-        holding: Option<Holding>,
+        holding: Option<Box<Holding>>,
     }
 }
 
@@ -71,7 +71,7 @@ impl<B> ResponseBody<B> {
 
     /// Holds the lease until the body, of this length if it is known, has ended or is dropped.
     pub(super) fn holding(mut self, admission: Admission, success: bool, left: Option<u64>) -> Self {
-        self.holding = Some(Holding { admission, success, left });
+        self.holding = Some(Box::new(Holding { admission, success, left }));
         self
     }
 }
@@ -108,8 +108,8 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         let ended = match (&frame, &mut *this.holding) {
             (Some(Err(_)), holding) => {
                 // That is a failure of the handler, not of its client.
-                if let Some(Holding { admission, .. }) = holding.take() {
-                    admission.fail();
+                if let Some(holding) = holding.take() {
+                    holding.admission.fail();
                 }
                 false
             }
@@ -119,8 +119,9 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
             (Some(Ok(_)), None) => false,
             (None, _) => true,
         };
-        if let Some(Holding { admission, success, .. }) = this.holding.take_if(|_| ended) {
+        if let Some(holding) = this.holding.take_if(|_| ended) {
             // The next one who asks for the key finds it on its way out.
+            let Holding { admission, success, .. } = *holding;
             admission.finish_later(success);
         }
         Poll::Ready(frame)

@@ -11,7 +11,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::{RequestBody, Watched};
-use super::finishing::{Begun, ResponseFuture};
+use super::finishing::{Begun, ResponseFuture, boxed};
 use super::look::{Head, unread, user_agent};
 use super::web::Web;
 use crate::error::Error;
@@ -76,11 +76,11 @@ where
             answer: Mutex::default(),
         });
         let request = Request::from_parts(parts, RequestBody::watched(body));
-        let (guards, locks) = (web.guards().clone(), web.guards().locks().clone());
+        let guards = web.guards().clone();
         // The call itself is made inside: the service may look around before it returns its future.
-        let serving = async move { inner.call(request).await };
-        let serving = async move { guards.enter(web.serve(request::serve(served, serving))).await };
-        ResponseFuture::in_scope(begun, locks, serving)
+        let serving = boxed(|| async move { inner.call(request).await });
+        let serving = boxed(|| async move { guards.enter(web.serve(request::serve(served, serving))).await });
+        ResponseFuture::in_scope(begun, self.web.guards().locks(), serving)
     }
 }
 

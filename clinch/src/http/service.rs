@@ -1,21 +1,20 @@
 //! A service with a guard before it.
 
-use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
 
 use super::body::{self, RequestBody};
-use super::finishing::{Begun, ResponseFuture};
+use super::finishing::{Begun, ResponseFuture, boxed};
 use super::gate::{Gate, HiddenLook, HiddenSince};
+use super::layer::Guard;
 use super::look::{Look, unread};
 use super::response_body::ResponseBody;
-use super::web::Web;
 use crate::submit::{Admission, Streaming};
 use crate::telemetry::Stopwatch;
 
@@ -23,13 +22,12 @@ use crate::telemetry::Stopwatch;
 #[derive(Debug, Clone)]
 pub struct GuardService<S, G> {
     inner: S,
-    web: Web,
-    gate: G,
+    guard: Arc<Guard<G>>,
 }
 
 impl<S, G> GuardService<S, G> {
-    pub(super) const fn new(inner: S, web: Web, gate: G) -> Self {
-        Self { inner, web, gate }
+    pub(super) const fn new(inner: S, guard: Arc<Guard<G>>) -> Self {
+        Self { inner, guard }
     }
 }
 
@@ -55,23 +53,21 @@ where
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let begun = Begun::in_request(request.extensions_mut());
-        let handling = self.gate.handling();
-        if !self.web.guards_method(handling.enabled, handling.safe_methods, request.method()) {
-            let locks = self.web.guards().locks().clone();
+        let Guard { web, gate } = &*self.guard;
+        let (handling, locks) = (gate.handling(), web.guards().locks());
+        if !web.guards_method(handling.enabled, handling.safe_methods, request.method()) {
             let request = request.map(RequestBody::untouched);
-            let passing = async move { Ok(inner.call(request).await?.map(ResponseBody::inner)) };
+            let passing = boxed(|| async move { Ok(inner.call(request).await?.map(ResponseBody::inner)) });
             return ResponseFuture::in_scope(begun, locks, passing);
         }
-        let (web, gate, started) = (self.web.clone(), self.gate.clone(), begun.clone());
-        let locks = self.web.guards().locks().clone();
-        ResponseFuture::in_scope(begun, locks, guarded(web, gate, inner, request, started))
+        let guarded = boxed(|| guarded(self.guard.clone(), inner, request, begun.clone()));
+        ResponseFuture::in_scope(begun, locks, guarded)
     }
 }
 
 async fn guarded<S, G, B, R>(
-    web: Web,
-    gate: G,
-    inner: S,
+    guard: Arc<Guard<G>>,
+    mut inner: S,
     request: Request<B>,
     begun: Begun,
 ) -> Result<Response<ResponseBody<R>>, S::Error>
@@ -81,11 +77,12 @@ where
     B: Body<Data = Bytes> + Unpin,
     R: Body<Data = Bytes>,
 {
+    let Guard { web, gate } = &*guard;
     let handling = gate.handling();
     let guards = web.guards();
     let limit = guards.settings().limits.body_bytes;
     let (mut parts, body) = request.into_parts();
-    let (read, body) = if gate.needs_body(&web, HiddenLook(Look::of(&parts))) {
+    let (read, body) = if gate.needs_body(web, HiddenLook(Look::of(&parts))) {
         let (read, body) = body::read(body, limit).await;
         (Some(read), body)
     } else {
@@ -94,10 +91,10 @@ where
     // How long a client takes to send its body is not the guard's time.
     let since = HiddenSince(Stopwatch::start());
     let read = read.transpose().map_err(|why| unread(why, limit));
-    let wish = read.and_then(|body| gate.wish(&web, HiddenLook(Look::of(&parts)), body.as_ref()));
+    let wish = read.and_then(|body| gate.wish(web, HiddenLook(Look::of(&parts)), body.as_ref()));
     let meter = |parts| guards.locks().meter(&gate.guard(HiddenLook(Look::of(parts))));
     let admitted = match wish {
-        Ok(wish) => gate.admit(guards, wish, since).await,
+        Ok(wish) => gate.admit(guards, &wish, since).await,
         // What cannot be looked at is not refused by one that only looks on.
         Err(error) if guards.looks_on(handling.shadow, &meter(&parts), &error) => Ok(Admission::unguarded()),
         Err(error) => Err(error),
@@ -110,18 +107,20 @@ where
         parts.extensions.insert(lease);
     }
     begun.on(handling.disconnect);
-    let method = parts.method.clone();
-    let (response, admission) = run(inner, Request::from_parts(parts, body), admission).await;
+    let until_end = (handling.streaming == Streaming::UntilEnd).then(|| parts.method.clone());
+    // If it panics, the admission is dropped meanwhile, which is a failure.
+    let response = inner.call(Request::from_parts(parts, body)).await;
     let success = response.as_ref().is_ok_and(|response| response.status().as_u16() < 400);
-    let length = response.as_ref().map_or(Some(0), |response| length(&method, response));
-    match response {
+    let to_send = match (&response, until_end) {
+        (Ok(response), Some(method)) => Some(length(&method, response)).filter(|length| *length != Some(0)),
+        _ => None,
+    };
+    match (response, to_send) {
         // If nobody is there any more to whom the body could be sent, its head is the end.
-        Ok(response)
-            if handling.streaming == Streaming::UntilEnd && length != Some(0) && !begun.is_left() =>
-        {
+        (Ok(response), Some(length)) if !begun.is_left() => {
             Ok(response.map(|body| ResponseBody::inner(body).holding(admission, success, length)))
         }
-        response => {
+        (response, _) => {
             // Before the answer goes out, so that a client that has it can submit again.
             admission.finish(success).await;
             response.map(|response| response.map(ResponseBody::inner))
@@ -137,22 +136,4 @@ fn length<R: Body>(method: &Method, response: &Response<R>) -> Option<u64> {
     }
     let told = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     told.or_else(|| response.body().size_hint().exact())
-}
-
-/// Runs the service. If it panics, what was taken for it is given up and the panic goes on.
-pub(super) async fn run<S, Q>(
-    mut inner: S,
-    request: Q,
-    admission: Admission,
-) -> (Result<S::Response, S::Error>, Admission)
-where
-    S: Service<Q>,
-{
-    match AssertUnwindSafe(async { inner.call(request).await }).catch_unwind().await {
-        Ok(response) => (response, admission),
-        Err(panic) => {
-            admission.fail();
-            resume_unwind(panic)
-        }
-    }
 }

@@ -13,16 +13,20 @@ pub(crate) struct Escaped<'a>(pub(crate) &'a mut String);
 
 impl Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for c in text.chars() {
-            if needs_escape(c) {
-                let mut bytes = [0; 4];
-                for byte in c.encode_utf8(&mut bytes).bytes() {
-                    write!(self.0, "%{byte:02X}")?;
-                }
-            } else {
-                self.0.push(c);
+        const DIGITS: [char; 16] =
+            ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
+        let mut rest = text;
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| needs_escape(*c)) {
+            let (before, after) = rest.split_at(at);
+            let (escaped, after) = after.split_at(c.len_utf8());
+            self.0.push_str(before);
+            for byte in escaped.bytes() {
+                let digits = [byte >> 4, byte & 0xf].map(|digit| DIGITS[usize::from(digit)]);
+                self.0.extend(['%', digits[0], digits[1]]);
             }
+            rest = after;
         }
+        self.0.push_str(rest);
         Ok(())
     }
 }

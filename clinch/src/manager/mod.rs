@@ -72,6 +72,8 @@ pub(crate) use self::options::check_name;
 pub use self::options::{LockOptions, Strategy};
 pub use self::outcome::Outcome;
 pub use self::scope::Scope;
+#[cfg(feature = "http")]
+pub(crate) use self::scope::{Opened, ToBeOpened};
 pub use self::single_flight::SingleFlightError;
 pub use self::sources::Sources;
 pub use self::with_lock::WithLock;

@@ -4,10 +4,15 @@
 //! it; never by thread. Inside it, a [`reentrant`](crate::LockOptions::reentrant) lock on what the scope already holds
 //! succeeds at once, without a call and without a second permit, and the last guard out gives it back.
 
-use std::collections::HashMap;
 use std::fmt;
+#[cfg(feature = "http")]
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
+#[cfg(feature = "http")]
+use std::task::{Context, Poll};
 
+#[cfg(feature = "http")]
+use super::LockManager;
 use super::core::Core;
 use super::guard::Holding;
 use super::held::Held;
@@ -34,12 +39,13 @@ struct Inner {
     /// How many futures run for which it was opened, or that go on with its work. Once there is none, it has ended.
     running: AtomicUsize,
     /// What the scope holds.
-    holdings: Mutex<HashMap<ClaimKey, Vec<Taken>>>,
+    holdings: Mutex<Vec<Taken>>,
     changed: Notify,
 }
 
 /// A lease that was taken in a scope. The lease is known apart from its guards: looking at it must not keep it.
 struct Taken {
+    on: ClaimKey,
     holding: Weak<Holding>,
     held: Weak<Held>,
     pass: u32,
@@ -47,9 +53,9 @@ struct Taken {
 
 impl Taken {
     /// How it holds the key, if it still does.
-    fn mode_on(&self, on: &ClaimKey) -> Option<Mode> {
+    fn mode(&self) -> Option<Mode> {
         let held = self.held.upgrade()?;
-        held.mode_on(on).filter(|_| !held.remaining_for(self.pass).is_zero())
+        held.mode_on(&self.on).filter(|_| !held.remaining_for(self.pass).is_zero())
     }
 }
 
@@ -61,11 +67,15 @@ impl fmt::Debug for Scope {
 
 impl Scope {
     pub(super) fn new(core: &Arc<Core>) -> Self {
+        Self::of(Arc::downgrade(core))
+    }
+
+    fn of(core: Weak<Core>) -> Self {
         // For the life of the process, and so none of a schedule's.
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self(Arc::new(Inner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            core: Arc::downgrade(core),
+            core,
             around: CURRENT.try_with(Self::clone).ok(),
             running: AtomicUsize::new(1),
             holdings: Mutex::default(),
@@ -124,6 +134,12 @@ impl Scope {
         self.enter(future).await
     }
 
+    /// A new scope of this manager, for a future that is polled by hand in it.
+    #[cfg(feature = "http")]
+    pub(crate) fn to_be_opened(locks: &LockManager) -> ToBeOpened {
+        ToBeOpened(Arc::downgrade(&locks.core))
+    }
+
     /// The scope that this task is in, with those around it, for a future that goes on with its work in another task: it has
     /// not ended before that is done. Nothing outside of a scope, or if it has ended already.
     #[cfg(feature = "http")]
@@ -145,20 +161,20 @@ impl Scope {
         self.0.id
     }
 
-    fn holdings(&self) -> MutexGuard<'_, HashMap<ClaimKey, Vec<Taken>>> {
+    fn holdings(&self) -> MutexGuard<'_, Vec<Taken>> {
         self.0.holdings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A lease was taken in the scope.
     pub(super) fn took(&self, holding: &Arc<Holding>) {
         let mut holdings = self.holdings();
-        for claim in holding.held().claims() {
-            let entry = holdings.entry(claim.on().clone()).or_default();
-            entry.retain(|other| other.holding.strong_count() > 0);
-            let held = Arc::downgrade(holding.held());
-            entry.push(Taken { holding: Arc::downgrade(holding), held, pass: holding.pass() });
-        }
-        holdings.retain(|_, entry| entry.iter().any(|taken| taken.holding.strong_count() > 0));
+        holdings.retain(|taken| taken.holding.strong_count() > 0);
+        holdings.extend(holding.held().claims().iter().map(|claim| Taken {
+            on: claim.on().clone(),
+            holding: Arc::downgrade(holding),
+            held: Arc::downgrade(holding.held()),
+            pass: holding.pass(),
+        }));
         drop(holdings);
         self.0.changed.notify_waiters();
     }
@@ -168,8 +184,8 @@ impl Scope {
     fn covering(&self, claim: &Claim, reentrant: bool) -> (Option<Arc<Holding>>, bool) {
         let holdings = self.holdings();
         let mut upgrade = false;
-        for taken in holdings.get(claim.on()).into_iter().flatten() {
-            match (taken.mode_on(claim.on()), claim.mode()) {
+        for taken in holdings.iter().filter(|taken| taken.on == *claim.on()) {
+            match (taken.mode(), claim.mode()) {
                 (Some(Mode::Shared), Mode::Exclusive) => upgrade |= taken.holding.strong_count() > 0,
                 (Some(_), _) if reentrant => {
                     if let Some(holding) = taken.holding.upgrade() {
@@ -187,6 +203,9 @@ impl Scope {
     /// # Errors
     /// What would make the scope wait for itself for ever.
     pub(super) fn cover(&self, plan: &Plan) -> Result<Option<Arc<Holding>>, Error> {
+        if self.holdings().is_empty() && !plan.options.reentrant {
+            return Ok(None);
+        }
         let mut covers: Vec<Option<Arc<Holding>>> = Vec::with_capacity(plan.claims.len());
         for claim in plan.claims.iter() {
             let (covering, upgrade) = self.covering(claim, plan.options.reentrant);
@@ -246,6 +265,38 @@ struct Running(Scope);
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.0.running.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A scope that is to be opened where its future is first polled: only then it is known what is around it.
+#[cfg(feature = "http")]
+pub(crate) struct ToBeOpened(Weak<Core>);
+
+#[cfg(feature = "http")]
+impl ToBeOpened {
+    pub(crate) fn open(&mut self) -> Opened {
+        Opened(Running(Scope::of(std::mem::take(&mut self.0))))
+    }
+}
+
+/// A scope that was opened. It ends when this is dropped, unless something goes on in it.
+#[cfg(feature = "http")]
+pub(crate) struct Opened(Running);
+
+#[cfg(feature = "http")]
+impl Opened {
+    /// Polls a future in it.
+    pub(crate) fn poll<F: Future + ?Sized>(
+        &self,
+        future: Pin<&mut F>,
+        context: &mut Context<'_>,
+    ) -> Poll<F::Output> {
+        CURRENT.sync_scope(self.0.0.clone(), || future.poll(context))
+    }
+
+    /// Drops a future in it. Never panics, not even where the thread is ending.
+    pub(crate) fn drop<F: Future>(&self, future: F) {
+        drop(CURRENT.scope(self.0.0.clone(), future));
     }
 }
 

@@ -1,6 +1,11 @@
 //! An admission: somebody was let in, and what becomes of the lease when they are done.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::counts::Event;
 use super::guards::Guards;
@@ -138,16 +143,34 @@ impl Guards {
             // Nothing is protected any more: what may be left of it goes back in the background.
             return guard.finish_later(remains);
         }
-        match tokio::time::timeout(self.settings().release_within, guard.finish(remains)).await {
+        match within(self.settings().release_within, guard.finish(remains)).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 self.count(Event::LateRelease, visit.meter());
                 tracing::warn!(%error, "the work is done, but its lease could not be given back at once");
             }
-            Err(_) => {
+            Err(TimeOver) => {
                 self.count(Event::LateRelease, visit.meter());
                 tracing::warn!("the work is done, but the engine did not answer its release in time");
             }
         }
     }
+}
+
+struct TimeOver;
+
+/// Waits for a future for so long at most. The timer is not made before it is needed: an engine in this process answers at once.
+async fn within<F: Future>(limit: Duration, future: F) -> Result<F::Output, TimeOver> {
+    let (mut future, mut timer) = (pin!(future), pin!(None));
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Ok(output));
+        }
+        if timer.is_none() {
+            timer.set(Some(sleep(limit)));
+        }
+        let timer = timer.as_mut().as_pin_mut().map_or(Poll::Pending, |timer| timer.poll(context));
+        timer.map(|()| Err(TimeOver))
+    })
+    .await
 }

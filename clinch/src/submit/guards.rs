@@ -239,16 +239,20 @@ impl Guards {
             kept: Stay::Rest,
             kept_on_drop: policy.disconnect == Disconnect::Hold,
         };
-        let attempted = async {
-            policy.check()?;
-            let key = submission.key(policy, &self.0.hasher, self.0.settings.limits)?;
-            if submission.comes_again(&key) {
-                // A request is no duplicate of itself; two calls of a function are, and two requests inside of another.
-                options = options.reentrant();
-            }
-            self.0.locks.attempt_duplicate(guard, key, options).await
+        let key = match policy.check() {
+            Ok(()) => submission.key(policy, &self.0.hasher, self.0.settings.limits),
+            Err(error) => Err(error),
         };
-        let outcome = attempted.await;
+        let outcome = match key {
+            Ok(key) => {
+                if submission.comes_again(&key) {
+                    // A request is no duplicate of itself; two calls of a function are, and two requests inside of another.
+                    options = options.reentrant();
+                }
+                self.0.locks.attempt_duplicate(guard, key, options).await
+            }
+            Err(error) => Err(error),
+        };
         if matches!(outcome, Ok(Outcome::Reentered(_))) {
             // The lease was made for the interval of another guard.
             ending.kept = Stay::Until(Instant::now() + interval);
@@ -286,13 +290,14 @@ impl Guards {
             return Ok(Admission::unguarded());
         }
         let visit = self.come(policy.guard(), Stopwatch::start());
-        let attempted = async {
-            check_name(policy.name.as_deref())?;
-            let options =
-                self.without_wait_in_shadow(policy.options(self.0.settings.strategy), policy.shadow);
-            self.0.locks.attempt_by(policy.guard(), key?, options).await
+        let outcome = match check_name(policy.name.as_deref()).and(key) {
+            Ok(key) => {
+                let options = policy.options(self.0.settings.strategy);
+                let options = self.without_wait_in_shadow(options, policy.shadow);
+                self.0.locks.attempt_by(policy.guard(), key, options).await
+            }
+            Err(error) => Err(error),
         };
-        let outcome = attempted.await;
         self.admit(outcome, Self::released(policy.disconnect), policy.shadow, visit, Error::denied)
     }
 
@@ -317,13 +322,15 @@ impl Guards {
             return Ok(Admission::unguarded());
         }
         let visit = self.come(policy.guard(), Stopwatch::start());
-        let attempted = async {
-            check_name(policy.name.as_deref())?;
-            let options =
-                self.without_wait_in_shadow(policy.options(self.0.settings.strategy), policy.shadow);
-            self.0.locks.limit(key?, policy.limit)?.attempt_by(Some(policy.guard()), options).await
+        let limit = check_name(policy.name.as_deref()).and(key);
+        let outcome = match limit.and_then(|key| self.0.locks.limit(key, policy.limit)) {
+            Ok(limit) => {
+                let options = policy.options(self.0.settings.strategy);
+                let options = self.without_wait_in_shadow(options, policy.shadow);
+                limit.attempt_by(Some(policy.guard()), options).await
+            }
+            Err(error) => Err(error),
         };
-        let outcome = attempted.await;
         self.admit(outcome, Self::released(policy.disconnect), policy.shadow, visit, Error::denied)
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::Fingerprint;
+use super::fingerprint::hex;
 
 const ADDRESS: &str = "address";
 
@@ -64,9 +65,10 @@ impl Hasher {
 
     /// 32 hex digits that stand for this text in this sense.
     pub(crate) fn hash(&self, kind: &str, value: &[u8]) -> String {
-        let mut hasher = self.0.as_ref().map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
-        hasher.update(&(kind.len() as u64).to_le_bytes()).update(kind.as_bytes()).update(value);
-        hasher.finalize().to_hex()[..32].to_owned()
+        // In one piece: what is short needs no hasher that can be fed.
+        let text = [&(kind.len() as u64).to_le_bytes(), kind.as_bytes(), value].concat();
+        let hash = self.0.as_ref().map_or_else(|| blake3::hash(&text), |key| blake3::keyed_hash(key, &text));
+        hex(&hash.as_bytes()[..16])
     }
 
     /// What stands for parameters. With a key it is keyed as well: parameters can be guessed as easily as users.

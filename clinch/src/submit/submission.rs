@@ -1,7 +1,6 @@
 //! A submission: what makes two of them the same, and the key that stands for it.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -151,11 +150,17 @@ impl Submission {
 /// The keys of duplicate guards that one request came to. Clones are the same. Another request that is handled inside of it, as
 /// one of a batch is, has its own.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Came(Arc<Mutex<HashSet<Key>>>);
+pub(crate) struct Came(Arc<Mutex<Vec<Key>>>);
 
 impl Came {
     fn again(&self, key: &Key) -> bool {
-        !self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone())
+        // A list: hardly any request comes to more than one.
+        let mut came = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = came.contains(key);
+        if !again {
+            came.push(key.clone());
+        }
+        again
     }
 }
 
@@ -171,17 +176,21 @@ impl fmt::Debug for Submission {
     }
 }
 
-/// Joins the parts of a key. None of them can imitate another, because separators in them are escaped. What would be too long
-/// is replaced by its hash.
+/// Joins the parts of a key. None of them can imitate another: separators in prefix and method are escaped, and the rest are
+/// hashes or [`ANY`], which have none. What would be too long is replaced by its hash.
 pub(crate) fn compose(prefix: &str, method: &str, rest: &[&str]) -> Result<Key, Error> {
     let joined = |head: &[&str]| {
-        let mut text = String::new();
-        for part in head.iter().chain(rest) {
+        let mut text = String::with_capacity(128);
+        for (at, part) in head.iter().chain(rest).enumerate() {
             if !text.is_empty() {
                 text.push(':');
             }
-            // Writing to a string does not fail.
-            let _: fmt::Result = write!(Escaped(&mut text), "{part}");
+            if at < head.len() {
+                // Writing to a string does not fail.
+                let _: fmt::Result = Escaped(&mut text).write_str(part);
+            } else {
+                text.push_str(part);
+            }
         }
         text
     };

@@ -10,11 +10,10 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::super::body::{self, RequestBody};
-use super::super::finishing::{Begun, ResponseFuture};
+use super::super::finishing::{Begun, ResponseFuture, boxed};
 use super::super::idempotency_key::idempotency_key;
 use super::super::look::{Look, unread};
 use super::super::response_body::ResponseBody;
-use super::super::service::run;
 use super::super::web::{Refused, Web};
 use super::super::{Refusal, RefusalKind};
 use super::rest::{self, Read, Rest};
@@ -63,8 +62,8 @@ where
         let begun = Begun::in_request(request.extensions_mut());
         let once =
             Once { web: self.web.clone(), policy: self.policy.clone(), begun: begun.clone(), visit: None };
-        let locks = self.web.guards().locks().clone();
-        ResponseFuture::in_scope(begun, locks, once.serve(inner, request))
+        let locks = self.web.guards().locks();
+        ResponseFuture::in_scope(begun, locks, boxed(|| once.serve(inner, request)))
     }
 }
 
@@ -166,7 +165,8 @@ impl Once {
                 parts.extensions.insert(Carried(carried.0.into_iter().chain(key).collect()));
                 let request = Request::from_parts(parts, body);
                 let fingerprint = fingerprint.unwrap_or_default();
-                let (response, admission) = run(inner, request, admission).await;
+                // If it panics, the admission is dropped meanwhile, which is a failure.
+                let response = inner.call(request).await;
                 return match response {
                     Ok(response) => Ok(self.store(response, admission, fingerprint).await),
                     Err(error) => {

@@ -8,7 +8,10 @@
 //! What has become long is *sealed*: replaced by its hash. So nothing is copied again at every level around it, and the
 //! row stays short. Whether something is sealed depends on nothing but its length in the row, which no order changes.
 
+use std::sync::LazyLock;
+
 use blake3::Hasher;
+use blake3::hazmat::{ContextKey, HasherExt, hash_derive_key_context};
 
 use super::value::Fingerprint;
 
@@ -17,6 +20,9 @@ const SEAL: usize = 1024;
 
 /// Part of the hash, so that no other use of BLAKE3 makes the same one. A change of the row's format changes the number.
 const CONTEXT: &str = "clinch submission fingerprint 1";
+
+/// What BLAKE3 makes of the context, every time the same.
+static CONTEXT_KEY: LazyLock<ContextKey> = LazyLock::new(|| hash_derive_key_context(CONTEXT));
 
 /// What an item is. The numbers are part of the hash: do not change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +79,11 @@ pub(super) struct Mark {
 }
 
 impl Canon {
+    /// With room for what most submissions are.
+    pub(super) fn new() -> Self {
+        Self { row: Vec::with_capacity(256), fields: Vec::with_capacity(8), scratch: Vec::new() }
+    }
+
     /// Writes an item without content.
     pub(super) fn tag(&mut self, tag: Tag) {
         self.row.push(tag as u8);
@@ -151,6 +162,7 @@ impl Canon {
         } else {
             if !in_order {
                 scratch.clear();
+                scratch.reserve(row.len() - group.row);
                 for field in fields_here {
                     scratch.extend_from_slice(&row[field.start..field.end]);
                 }
@@ -175,7 +187,7 @@ impl Canon {
 
     /// Hashes the row.
     pub(super) fn finish(self) -> Fingerprint {
-        let mut hasher = Hasher::new_derive_key(CONTEXT);
+        let mut hasher = Hasher::new_from_context_key(&CONTEXT_KEY);
         hasher.update(&self.row);
         Fingerprint::new(hasher.finalize().into())
     }
@@ -273,5 +285,15 @@ mod tests {
         canon.drop_field();
         canon.close(open);
         assert_eq!(canon.row[before.len()..], [Tag::Object as u8, Tag::End as u8]);
+    }
+
+    /// The key that is made of the context once is what BLAKE3 itself would make of it.
+    #[test]
+    fn a_row_is_hashed_in_its_context() {
+        for values in [&[][..], &[1, 2, 3], &[7; 170], &[7; 171]] {
+            let canon = group(b"n", values);
+            let expected = blake3::derive_key(CONTEXT, &canon.row);
+            assert_eq!(*canon.finish().as_bytes(), expected);
+        }
     }
 }

@@ -30,6 +30,7 @@ use self::json::Unfit;
 
 pub use limits::{FingerprintError, Limits};
 pub use value::Fingerprint;
+pub(super) use value::hex;
 
 /// The parameters of one submission, from which its [`Fingerprint`] is made.
 ///
@@ -97,36 +98,42 @@ impl<'a> Params<'a> {
     ///   begins with its name: `order.timestamp`. Because a function often has one parameter that is the request, a
     ///   name without a dot also excludes the top-level field of that name in every such parameter: `timestamp`
     ///   excludes the parameter `timestamp` as well as the field `timestamp` of the parameter `order`.
+    #[inline]
     pub fn exclude(mut self, names: &'a [String]) -> Self {
         self.exclude = names;
         self
     }
 
     /// How much is read, and how deep.
+    #[inline]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
     /// The whole path as it was sent, for when no route template names its parameters. The last call counts.
+    #[inline]
     pub fn path(mut self, path: &'a str) -> Self {
         self.path = Some(path);
         self
     }
 
     /// A parameter of the path, under the name that the route template gives it.
+    #[inline]
     pub fn path_param(mut self, name: &'a str, value: &'a str) -> Self {
         self.path_params.push((name, value));
         self
     }
 
     /// The query as it was sent, without the question mark. The last call counts; an empty query is the same as none.
+    #[inline]
     pub fn query(mut self, raw: &'a str) -> Self {
         self.query = raw;
         self
     }
 
     /// The body, and the headers `Content-Type` and `Content-Encoding` that say how to read it. The last call counts.
+    #[inline]
     pub fn body(
         mut self,
         content_type: Option<&'a [u8]>,
@@ -139,6 +146,7 @@ impl<'a> Params<'a> {
 
     /// A named parameter as JSON text: this is how functions hand in their arguments. It is read by the rules for JSON
     /// above; a text that is no JSON counts by its bytes.
+    #[inline]
     pub fn json(mut self, name: &'a str, json: &'a str) -> Self {
         self.arguments.push((name, json));
         self
@@ -170,7 +178,7 @@ impl<'a> Params<'a> {
     pub fn fingerprint(self) -> Result<Fingerprint, FingerprintError> {
         self.body.check(self.limits)?;
         let exclude = Exclude::new(self.exclude);
-        let mut canon = Canon::default();
+        let mut canon = Canon::new();
 
         // Every section is written, even an empty one, so that none can stand for another.
         match self.path {

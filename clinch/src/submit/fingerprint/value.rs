@@ -20,22 +20,33 @@ impl Fingerprint {
 
     /// All of it, as 64 hex digits.
     pub fn to_hex(self) -> String {
-        self.to_string()
+        hex(&self.0)
     }
 
     /// Its first 128 bits, as 32 hex digits: short enough for a key, long enough that nobody meets a collision by
     /// accident.
     pub fn short(self) -> String {
-        let mut hex = self.to_hex();
-        hex.truncate(32);
-        hex
+        hex(&self.0[..16])
     }
+}
+
+/// At most 32 bytes as hex digits.
+pub(in crate::submit) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = [0; 64];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 0xf)];
+    }
+    let digits = &digits[..(2 * bytes.len()).min(64)];
+    // They are ASCII.
+    str::from_utf8(digits).unwrap_or_default().to_owned()
 }
 
 /// All of it, as 64 hex digits.
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&self.to_hex())
     }
 }
 
