@@ -135,15 +135,13 @@ pub(super) fn acquire(names: &Names, attempt: &Attempt) -> Call {
     }
 }
 
-/// The plain command that grants what is free, for an attempt that needs no more than that.
+/// The plain command that grants what is free, for an attempt that needs no more than that. A note on a writer stays as it is.
 pub(super) fn set(names: &Names, attempt: &Attempt) -> Option<Cmd> {
     let [claim] = attempt.claims() else { return None };
-    let on = claim.on();
-    let noted = on.space == Space::Lock && noted_for(attempt.patience()).is_some();
-    if way(attempt) != Way::Plain || claim.fence_floor().is_some() || noted {
+    if way(attempt) != Way::Plain || claim.fence_floor().is_some() {
         return None;
     }
-    let (key, token) = (names.key(on), attempt.token().as_str());
+    let (key, token) = (names.key(claim.on()), attempt.token().as_str());
     let mut set = Cmd::with_capacity(6, key.len() + token.len() + 32);
     set.arg("SET").arg(key).arg(token).arg("NX").arg("PX").arg(millis(claim.ttl()));
     Some(set)

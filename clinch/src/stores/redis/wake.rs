@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use redis::aio::{PubSubSink, PubSubStream};
+use redis::aio::MultiplexedConnection;
 use redis::{Client, ErrorKind, RedisResult};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster::{self, Cluster};
+use super::contended::Contended;
+use super::ear::{Ear, pushing};
 use super::keys::Names;
 use super::link::{Link, Target, pause_after};
 use crate::lease::{ClaimKey, Token};
@@ -34,6 +35,8 @@ const REVOCATIONS: usize = 256;
 pub(super) struct Wake {
     source: Source,
     names: Names,
+    /// Learns which keys were given back.
+    contended: Arc<Contended>,
     channels: Mutex<BTreeMap<String, Channel>>,
     revoked: broadcast::Sender<Notice>,
     changed: watch::Sender<()>,
@@ -51,6 +54,8 @@ pub(super) enum Source {
 /// A channel that somebody wants to hear.
 #[derive(Debug, Default)]
 struct Channel {
+    /// The key that it tells of.
+    on: Option<ClaimKey>,
     signals: Vec<Arc<Notify>>,
     /// Kept although nobody waits on it: the channel of revocations.
     pinned: bool,
@@ -59,11 +64,12 @@ struct Channel {
 }
 
 impl Wake {
-    pub(super) fn new(source: Source, names: Names) -> Self {
+    pub(super) fn new(source: Source, names: Names, contended: Arc<Contended>) -> Self {
         let (revoked, _) = broadcast::channel(REVOCATIONS);
         Self {
             source,
             names,
+            contended,
             channels: Mutex::default(),
             revoked,
             changed: watch::Sender::new(()),
@@ -86,6 +92,7 @@ impl Wake {
             let mut confirmed = true;
             for name in &names {
                 let channel = channels.entry(name.clone()).or_default();
+                channel.on.get_or_insert_with(|| on.clone());
                 confirmed &= channel.confirmed.is_some();
                 channel.signals.push(signal.clone());
             }
@@ -216,6 +223,9 @@ impl Wake {
                 let _ = self.revoked.send(Notice::Revoked(revocation));
             }
         } else if let Some(channel) = self.channels().get(name) {
+            if let Some(on) = &channel.on {
+                self.contended.freed(on);
+            }
             channel.signals.iter().for_each(|signal| signal.notify_one());
         }
     }
@@ -261,7 +271,7 @@ async fn attend(running: Running) {
     }
 }
 
-async fn attend_one(wake: &Wake, link: &Link) {
+async fn attend_one(wake: &Arc<Wake>, link: &Link) {
     let mut changes = wake.changes();
     let mut failures = 0;
     while !wake.is_closed() {
@@ -272,15 +282,16 @@ async fn attend_one(wake: &Wake, link: &Link) {
         }
         let limit = link.options().connect_timeout;
         let mut followed = Followed { moved: link.moved(), at: Arc::from("") };
+        let ear = Arc::new(Ear::default());
         let connecting = async {
             let client = followed.server(link).await.map_err(|error| error.to_string())?;
-            client.get_async_pubsub().await.map_err(|error| error.to_string())
+            let client = pushing(&client).map_err(|error| error.to_string())?;
+            ear.open(wake, &client).await.map_err(|error| error.to_string())
         };
         match timeout(limit, connecting).await {
-            Ok(Ok(connection)) => {
-                let (sink, stream) = connection.split();
+            Ok(Ok(redis)) => {
                 let since = Instant::now();
-                listen(wake, link, (sink, stream), followed).await;
+                listen(wake, link, redis, &ear, followed).await;
                 wake.disconnected();
                 if since.elapsed() > SETTLED {
                     failures = 0;
@@ -335,7 +346,8 @@ impl Followed {
 async fn listen(
     wake: &Wake,
     link: &Link,
-    (mut sink, mut stream): (PubSubSink, PubSubStream),
+    mut redis: MultiplexedConnection,
+    ear: &Ear,
     mut followed: Followed,
 ) {
     let limit = link.options().call_timeout;
@@ -344,7 +356,7 @@ async fn listen(
     while !wake.is_closed() {
         let (add, remove) = wake.differences(&subscribed);
         if !add.is_empty() {
-            match done(timeout(limit, sink.subscribe(&add)).await) {
+            match done(timeout(limit, redis.subscribe(&add)).await) {
                 Done::Yes => wake.confirm(&add, &followed.at),
                 // Without the right to subscribe nothing is pushed, and trying again and again would not help.
                 Done::Refused => {}
@@ -353,7 +365,7 @@ async fn listen(
             subscribed.extend(add);
         }
         if !remove.is_empty() {
-            if done(timeout(limit, sink.unsubscribe(&remove)).await) == Done::No {
+            if done(timeout(limit, redis.unsubscribe(&remove)).await) == Done::No {
                 return;
             }
             remove.iter().for_each(|name| {
@@ -362,14 +374,12 @@ async fn listen(
         }
         tokio::select! {
             biased;
-            message = stream.next() => match message {
-                Some(message) => wake.dispatch(message.get_channel_name(), message.get_payload_bytes()),
-                None => return,
-            },
+            () = ear.deafened() => return,
             _ = changes.changed() => {}
             () = followed.left_behind() => return,
             () = sleep(HEARTBEAT) => {
-                if done(timeout(limit, sink.ping::<redis::Value>()).await) != Done::Yes {
+                let ping = redis::cmd("PING");
+                if done(timeout(limit, ping.exec_async(&mut redis)).await) != Done::Yes {
                     return;
                 }
             }

@@ -83,7 +83,7 @@ impl RedisClusterStore {
         let sharded = major.is_some_and(|major| major >= 7);
         cluster.sharded.store(sharded, Ordering::Release);
         let names = Names::new(&options.prefix);
-        let wake = Arc::new(Wake::new(Source::Cluster(cluster.clone()), names.clone()));
+        let wake = Arc::new(Wake::new(Source::Cluster(cluster.clone()), names.clone(), Arc::default()));
         Ok(Self { cluster, names, wake, sharded, replicas: address.replicas })
     }
 
