@@ -191,7 +191,7 @@ impl Store for RedisStore {
                 return Err(error);
             }
             let on = attempt.claims()[0].on();
-            let call = || claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
+            let call = || claims::acquire(&self.names, attempt, self.replicas);
             // Asked again, it may be its own token that is in the way. A ballot would wait twice for a vote that is denied.
             let simple = attempt.sent_at().is_none() && self.replicas.is_none() && !self.link.votes();
             let plain = simple && self.contended.is_free(on, attempt.patience());
@@ -278,6 +278,10 @@ impl Store for RedisStore {
         self.wake.wakeups(on, queued)
     }
 
+    fn is_listening(&self, on: &ClaimKey) -> bool {
+        self.wake.is_listening(on)
+    }
+
     fn revocations(&self) -> Revocations {
         self.wake.revocations()
     }
@@ -347,7 +351,8 @@ impl RedisStore {
         if attempts.is_empty() {
             return Vec::new();
         }
-        let calls: Vec<Call> = attempts.iter().map(|attempt| claims::acquire(&self.names, attempt)).collect();
+        let calls: Vec<Call> =
+            attempts.iter().map(|attempt| claims::acquire(&self.names, attempt, None)).collect();
         let mut over = None;
         let answers = self.link.run_each(Purpose::Grant, &calls, |connection| {
             for attempt in attempts {

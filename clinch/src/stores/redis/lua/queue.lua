@@ -1,28 +1,24 @@
 -- What the scripts for fair queues share; it stands after `claims.lua`.
 --
 -- The queue is a sorted set of tokens by arrival. Beside it, a hash has for each token its deadline and how long a
--- place is kept for it, both in milliseconds. An heir, for whom the key is kept, is out of the queue already, and its
--- field in the hash says that it has not confirmed yet.
+-- place is kept for it, both in milliseconds, the listener by which it is told, and the moment at which it asked last, as
+-- that listener counts; '' if it does not take the news for its grant. An heir, for whom the key is kept, is out of the queue
+-- already, and its field in the hash says that it has not confirmed yet.
 local KEY, QUEUE, QUEUED = KEYS[1], KEYS[2], KEYS[3]
 
--- The deadline of an entry, and how long a place is kept for it.
-local function entry(token)
-  local deadline, confirm = string.match(redis.call('HGET', QUEUED, token) or '', '^(%d+) (%d+)$')
-  return tonumber(deadline or 0), tonumber(confirm or 0)
-end
-
--- The first one whose time is not over, how long a place is kept for it, and those before it whose time is.
+-- The first one whose time is not over, what is known of it, and those before it whose time is.
 local function first_in_line()
-  local over, from = {}, 0
+  local over, at = {}, 0
   while true do
-    local some = redis.call('ZRANGE', QUEUE, from, from + 15)
-    if #some == 0 then return nil, nil, over end
-    for _, token in ipairs(some) do
-      local deadline, confirm = entry(token)
-      if deadline > now then return token, math.max(confirm, 1), over end
-      over[#over + 1] = token
+    local token = redis.call('ZRANGE', QUEUE, at, at)[1]
+    if not token then return nil, over end
+    local deadline, confirm, listener, asked =
+      string.match(redis.call('HGET', QUEUED, token) or '', '^(%d+) (%d+) ?(%x*) ?(%d*)$')
+    if tonumber(deadline or 0) > now then
+      return {token = token, confirm = math.max(tonumber(confirm), 1), listener = listener, asked = asked}, over
     end
-    from = from + 16
+    at = at + 1
+    over[at] = token
   end
 end
 
@@ -41,11 +37,10 @@ local function tidy(over, heir)
   end
 end
 
--- Keeps the free key for one of the queue and wakes it. Returns how many heard it, or an error.
-local function keep_for(token, confirm, over, channel)
-  local set = redis.pcall('SET', KEY, token, 'PX', confirm)
+-- Keeps the key, which nobody holds any more, for one of the queue and wakes it. Returns how many heard it, or an error.
+local function keep_for(heir, channel)
+  local set = redis.pcall('SET', KEY, heir.token, 'PX', heir.confirm)
   if is_error(set) then return 0, set end
-  redis.pcall('ZREM', QUEUE, token)
-  tidy(over, token)
-  return wake(channel .. ':' .. string.sub(token, 1, 16))
+  redis.pcall('ZREM', QUEUE, heir.token)
+  return wake(channel .. ':' .. heir.listener, string.sub(heir.token, 1, 16) .. ' ' .. heir.asked)
 end
