@@ -14,7 +14,7 @@ fn fair() -> LockOptions {
 
 async fn queued(bench: &Bench, count: i64) {
     let key = "clinch:queue:{clinch:lock:k}";
-    eventually("it stands in the queue", || bench.server.command(&["ZCARD", key]).int() == Some(count)).await;
+    eventually("it stands in the queue", || bench.server.command(&["LLEN", key]).int() == Some(count)).await;
 }
 
 /// Polls the waiter until so many stand in the queue.

@@ -26,7 +26,7 @@ async fn fifty_in_the_queue_are_served_in_order() {
         let left = denial.holder.as_ref().unwrap().remaining().unwrap();
         assert_eq!(denial.retry_after.unwrap(), left + CONFIRM * u32::try_from(before).unwrap());
     }
-    assert_eq!((bench.kind_of(QUEUE).as_str(), bench.kind_of(QUEUED).as_str()), ("zset", "hash"));
+    assert_eq!((bench.kind_of(QUEUE).as_str(), bench.kind_of(QUEUED).as_str()), ("list", "hash"));
     for name in [QUEUE, QUEUED] {
         let left = u128::try_from(bench.server.pttl(name)).unwrap();
         assert!((LONG / 2).as_millis() < left && left <= (LONG + CONFIRM).as_millis(), "{name}: {left}");
@@ -51,7 +51,7 @@ async fn asking_again_keeps_the_place_and_moves_no_expiry() {
     bench.denied(&a).await;
     bench.denied(&b).await;
     bench.denied(&a).await;
-    assert_eq!(bench.words(&["ZRANGE", QUEUE, "0", "-1"]), [a.token().as_str(), b.token().as_str()]);
+    assert_eq!(bench.words(&["LRANGE", QUEUE, "0", "-1"]), [a.token().as_str(), b.token().as_str()]);
     assert_eq!(bench.number(&["HLEN", QUEUED]), 2);
     bench.ask(&["PEXPIRE", LOCK, "30000"]);
     assert_eq!(bench.granted(&lease).await, grant);
@@ -87,7 +87,7 @@ async fn an_heir_that_died_costs_its_confirm_time_and_leaves_nothing() {
     assert_eq!(bench.server.keys("*"), [LOCK]);
     // It has lost its place, and may stand in line again.
     bench.denied(&dead).await;
-    assert_eq!(bench.words(&["ZRANGE", QUEUE, "0", "-1"]), [dead.token().as_str()]);
+    assert_eq!(bench.words(&["LRANGE", QUEUE, "0", "-1"]), [dead.token().as_str()]);
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn one_that_finds_the_key_free_hands_it_to_the_first_in_line() {
     assert_eq!(holder(&bench.denied(&tried).await), second.token());
     bench.ask(&["DEL", LOCK]);
     assert_eq!(holder(&bench.denied(&tried).await), third.token());
-    assert_eq!(bench.number(&["ZCARD", QUEUE]), 0);
+    assert_eq!(bench.number(&["LLEN", QUEUE]), 0);
     bench.granted(&third).await;
     assert!(bench.release(&third).await);
     bench.granted(&tried).await;
@@ -133,7 +133,7 @@ async fn a_withdrawn_waiter_is_out_and_a_withdrawn_heir_passes_it_on() {
         bench.denied(waiter).await;
     }
     assert!(!bench.release(&b).await);
-    assert_eq!(bench.words(&["ZRANGE", QUEUE, "0", "-1"]), [a.token().as_str(), c.token().as_str()]);
+    assert_eq!(bench.words(&["LRANGE", QUEUE, "0", "-1"]), [a.token().as_str(), c.token().as_str()]);
     assert_eq!(bench.number(&["HLEN", QUEUED]), 2);
     assert!(bench.release(&lease).await);
     assert_eq!(bench.server.get(LOCK).unwrap(), a.token().as_str());

@@ -12,30 +12,40 @@
 local token, channel = ARGV[1], ARGV[2]
 local value = redis.pcall('GET', KEY)
 if is_error(value) then return {0, 0, ''} end
+local was_mine = value == token
 -- The field of an heir that has not confirmed, or of one that waits.
 local waited = redis.pcall('HDEL', QUEUED, token)
 if is_error(waited) then
   if not string.find(waited.err, 'WRONGTYPE', 1, true) then return waited end
   waited = 0
 end
-local was_mine = value == token
-local held = was_mine and (waited == 0 or ARGV[3] == '1') and 1 or 0
-if not was_mine then
-  if waited == 1 then redis.pcall('ZREM', QUEUE, token) end
-  local noted = redis.pcall('GET', KEYS[4]) == token
-  if noted then redis.pcall('DEL', KEYS[4]) end
-  if value then return {held, noted and wake(channel) or 0, ''} end
+
+-- How many heard it. `pcall`: without the right to publish, waiters poll.
+local function wake()
+  local receivers = redis.pcall('PUBLISH', channel, '')
+  return type(receivers) == 'number' and receivers or 0
 end
 
-local sound, heir, over = pcall(first_in_line)
-if sound then
-  for _, token in ipairs(over) do forget(token) end
-  if heir then
-    local receivers, failed = keep_for(heir, channel)
-    if not failed then return {held, receivers, heir.listener} end
-  end
+if not was_mine then
+  if waited == 1 then redis.pcall('LREM', QUEUE, 1, token) end
+  local noted = redis.pcall('GET', KEYS[4]) == token
+  if noted then redis.pcall('DEL', KEYS[4]) end
+  if value then return {0, noted and wake() or 0, ''} end
 end
+
+local held = was_mine and (waited == 0 or ARGV[3] == '1') and 1 or 0
+repeat
+  local heir = redis.pcall('LPOP', QUEUE)
+  if type(heir) ~= 'string' then break end
+  local confirm, listener, asked = entry(heir)
+  if confirm then
+    local receivers, failed = keep_for(heir, channel, confirm, listener, asked)
+    if failed then break end
+    return {held, receivers, listener}
+  end
+  redis.pcall('HDEL', QUEUED, heir)
+until false
 if not was_mine then return {held, 0, ''} end
 local deleted = redis.pcall('DEL', KEY)
 if is_error(deleted) then return deleted end
-return {held, wake(channel), ''}
+return {held, wake(), ''}
