@@ -219,3 +219,47 @@ async fn a_release_tells_how_many_streams_it_fired() {
         assert_eq!(bench.store.release(&lease).await.unwrap().woken, Some(0));
     }
 }
+
+/// Proves: B7, B1
+/// The news tell since when the key is kept: a moment after which the heir asked, and before which nothing was kept for it. Whoever
+/// takes them for its grant confirms by a renewal, and its release says that it was held, confirmed or not.
+#[tokio::test]
+async fn the_news_of_a_turn_are_a_grant() {
+    let bench = Bench::start().await;
+    let (lease, quick, slow, asks) = (queued(lock()), queued(lock()), queued(lock()), queued(fenced(0)));
+    bench.granted(&lease).await;
+    assert!(!bench.store.is_listening(&on_lock()));
+    let mut streams = Vec::new();
+    for waiter in [&quick, &slow, &asks] {
+        let before = Instant::now();
+        bench.denied(waiter).await;
+        let mut stream = bench.store.wakeups(&on_lock(), Some(waiter.token()));
+        timeout(LONG, stream.next()).await.unwrap();
+        assert_eq!(stream.kept_since(), None, "it was told that it is heard, and nothing else");
+        streams.push((stream, before, Instant::now()));
+    }
+    assert!(bench.store.is_listening(&on_lock()));
+    let mut holder = &lease;
+    for (heir, (stream, before, after)) in [&quick, &slow].into_iter().zip(&mut streams) {
+        assert!(bench.release(holder).await);
+        timeout(LONG, stream.next()).await.unwrap();
+        let since = stream.kept_since().unwrap() + Duration::from_micros(1);
+        assert!(*before <= since && since <= *after, "{before:?} {since:?} {after:?}");
+        assert_eq!(stream.kept_since(), None, "told once");
+        assert!(!bench.renewed(heir).await, "as long as it does not take it, nothing was granted");
+        heir.route().take_turn();
+        holder = heir;
+    }
+    assert!(bench.server.pttl(LOCK) <= 5_000);
+    assert!(bench.renewed(&slow).await);
+    assert!(bench.server.pttl(LOCK) > 50_000, "confirmed");
+    assert!(bench.release(&slow).await);
+    // One that needs a number asks for it.
+    let (stream, ..) = &mut streams[2];
+    timeout(LONG, stream.next()).await.unwrap();
+    assert_eq!(stream.kept_since(), None);
+    assert!(fence(&bench.granted(&asks).await) > 0);
+    assert!(bench.release(&asks).await);
+    drop(streams);
+    assert!(bench.server.keys("clinch:*").iter().all(|key| key.starts_with("clinch:fence")));
+}
