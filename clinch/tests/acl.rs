@@ -191,8 +191,21 @@ async fn do_everything(server: &RedisServer, user: &str) {
             server.command(&["HSET", &queued, "left over", "1 1"]);
             drop(first);
         };
-        let (second, third) = (other.lock(name.clone(), in_turn.clone()), locks.lock(name.clone(), in_turn));
+        let (second, third) =
+            (other.lock(name.clone(), in_turn.clone()), locks.lock(name.clone(), in_turn.clone()));
         let _ = timeout(BRIEF * 3, async { tokio::join!(second, third, left_over) }).await;
+        // Whoever finds the key free tidies up.
+        server.command(&[
+            "DEL",
+            &format!("clinch:lock:{name}"),
+            &format!("clinch:queue:{{clinch:lock:{name}}}"),
+        ]);
+        server.command(&["HSET", &queued, "left over", "1 1"]);
+        let held = locks.lock(name.clone(), in_turn.clone()).await;
+        // One that gives up while another holds it.
+        let _ = timeout(BRIEF / 5, other.lock(name, in_turn)).await;
+        tokio::time::sleep(BRIEF / 5).await;
+        drop(held);
     };
     tokio::join!(plain, several);
     // By itself, so that its renewals go out alone.

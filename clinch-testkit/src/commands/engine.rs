@@ -81,7 +81,7 @@ impl Engine {
     pub(super) fn queue_length(&self, key: &str) -> usize {
         let length = match self {
             Self::Redis(server) => {
-                server.command(&["ZCARD", &format!("clinch:queue:{{clinch:lock:{key}}}")]).int().unwrap()
+                server.command(&["LLEN", &format!("clinch:queue:{{clinch:lock:{key}}}")]).int().unwrap()
             }
             Self::Sqlite(path, _) => {
                 count(path, "SELECT count(*) FROM waiting WHERE key = ?1 AND turn > 0", key)

@@ -446,7 +446,8 @@ pub(super) async fn only_the_heir_is_woken(harness: &dyn Harness) -> Result<(), 
         let name = format!("lock {round}");
         let (holder, [first, second]) = held_and_queued(&case, &name, KEPT).await?;
         let mut heirs = case.subscribed(&case.other, on(&first), Some(first.token())).await?;
-        let mut seconds = case.subscribed(&case.other, on(&first), Some(second.token())).await?;
+        // Each listens where it asked.
+        let mut seconds = case.subscribed(&case.store, on(&first), Some(second.token())).await?;
         let mut anyones = case.subscribed(&case.store, on(&first), None).await?;
         released(&case, &holder).await?;
         case.awaited("the firing of the heir's stream", heirs.next()).await?;

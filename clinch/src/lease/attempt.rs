@@ -195,6 +195,7 @@ impl fmt::Debug for Attempt {
 pub struct Route {
     legs: Mutex<Vec<Leg>>,
     taking_back: AtomicBool,
+    took_turn: AtomicBool,
     /// Where the attempt goes to several engines: what each of them knows of it.
     parts: OnceLock<Vec<Arc<Attempt>>>,
 }
@@ -252,6 +253,16 @@ impl Route {
     /// Whether a release of it may still be under way.
     pub fn is_taking_back(&self) -> bool {
         self.taking_back.load(Ordering::Acquire)
+    }
+
+    /// Notes that the attempt, which stood in a queue, has taken the news that its turn has come for its grant.
+    pub fn take_turn(&self) {
+        self.took_turn.store(true, Ordering::Release);
+    }
+
+    /// Whether it has.
+    pub fn took_turn(&self) -> bool {
+        self.took_turn.load(Ordering::Acquire)
     }
 
     /// Whether it went to several engines.

@@ -2,8 +2,13 @@
 //!
 //! Such an attempt keeps its token while it waits, so that the engine knows it again. It leaves nothing behind when it is
 //! dropped: what may have been granted is taken back, what the engine remembers is withdrawn.
+//!
+//! One in the engine's queue that is told by push that the key is kept for it takes that for its grant: it has the lease for as
+//! long as the key is kept, counted from before it asked last, and confirms in the background if it holds it for longer than a
+//! moment. So a hand-over takes no round trip of its own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -17,8 +22,11 @@ use super::plan::Plan;
 use super::schedule::Schedule;
 use super::tenure::Tenure;
 use crate::error::DeniedBy;
-use crate::lease::{ClaimKey, Mode};
+use crate::lease::{ClaimKey, Mode, Token};
 use crate::store::{Denial, Grant, Renewal, StoreError, Verdict};
+
+/// Which part of the time for which the key is kept passes until it is confirmed: whoever is done by then need not.
+const CONFIRMS_AFTER: u32 = 16;
 
 impl Core {
     /// Takes the lease without a place in a line, waiting as long as the plan allows.
@@ -33,6 +41,12 @@ impl Core {
             && let Err(error) = self.let_out(plan, grace).await
         {
             return Reply::Failed(error, None);
+        }
+        if plan.options.fair.is_some() && !tries {
+            let on = plan.claims[0].on();
+            if self.store.is_listening(on) {
+                listening.to(on).listen(self.store.wakeups(on, Some(alone.token())));
+            }
         }
         loop {
             if self.closing.is_closed() {
@@ -63,7 +77,10 @@ impl Core {
                     None => denial(),
                 };
             }
-            let reply = if last.is_none() {
+            let kept = listening.schedule.kept_since().and_then(|since| alone.take_turn(since));
+            let reply = if let Some(reply) = kept {
+                reply
+            } else if last.is_none() {
                 alone.ask_until((Instant::now() + self.call_timeout).min(grace)).await
             } else {
                 match timeout_at(deadline, alone.ask()).await {
@@ -128,7 +145,9 @@ pub(super) struct Alone<'a> {
     core: &'a Arc<Core>,
     plan: &'a Plan,
     pub(super) flight: Option<Flight>,
-    /// A call is in flight.
+    /// Just before it asked last.
+    asked_at: Option<Instant>,
+    /// A call is in flight, or it stands in the queue: what is ended by force meanwhile may be its lease.
     calling: bool,
     /// The engine remembers it although it was denied.
     remembered: bool,
@@ -136,7 +155,13 @@ pub(super) struct Alone<'a> {
 
 impl<'a> Alone<'a> {
     pub(super) const fn new(core: &'a Arc<Core>, plan: &'a Plan) -> Self {
-        Self { core, plan, flight: None, calling: false, remembered: false }
+        Self { core, plan, flight: None, asked_at: None, calling: false, remembered: false }
+    }
+
+    /// The token with which it asks.
+    fn token(&mut self) -> &Token {
+        let (core, plan) = (self.core, self.plan);
+        self.flight.get_or_insert_with(|| core.new_flight(plan)).attempt.token()
     }
 
     /// What stands in its way in this process. Whoever waits in the engine's queue must be known there from the beginning.
@@ -173,10 +198,12 @@ impl<'a> Alone<'a> {
     async fn ask(&mut self) -> Reply {
         let core = self.core;
         let began = Instant::now();
+        self.asked_at = Some(began);
         let mut flight = self.begin();
         let verdict = core.exchange(&mut flight, None).await;
         self.flight = Some(flight);
-        let revoked = self.called();
+        let queued = matches!(verdict, Ok(Verdict::Denied(_))) && self.plan.options.fair.is_some();
+        let revoked = !(queued && !self.plan.is_try()) && self.called();
         match verdict {
             Ok(Verdict::Granted(grant)) => self.granted(grant, began, revoked).await,
             Ok(Verdict::Denied(denial)) => self.denied(denial),
@@ -192,9 +219,11 @@ impl<'a> Alone<'a> {
             flight.boot_at = core.sources.boot_now();
             flight.heard_since = core.background.heard.since();
         }
-        core.lines.calling(&self.plan.claims);
-        self.calling = true;
-        flight.clone()
+        let flight = flight.clone();
+        if !std::mem::replace(&mut self.calling, true) {
+            core.lines.calling(&self.plan.claims);
+        }
+        flight
     }
 
     /// The call is over; says whether its lease was ended by force meanwhile.
@@ -219,6 +248,11 @@ impl<'a> Alone<'a> {
             }
         }
         let held = core.lease_of(&flight, sent_at, Instant::now(), grant, plan);
+        self.hand_out(held, revoked)
+    }
+
+    fn hand_out(&mut self, held: Arc<Held>, revoked: bool) -> Reply {
+        let (core, plan) = (self.core, self.plan);
         if let Some(reply) = core.unusable(&held, revoked) {
             self.take_back();
             return reply;
@@ -230,6 +264,33 @@ impl<'a> Alone<'a> {
         }
         self.flight = None;
         Reply::Granted(Tenure::new(held, 0, core.clone(), false))
+    }
+
+    /// Takes the news that the key is kept for it since after that instant for its grant, if enough is left of the time for
+    /// which it is.
+    fn take_turn(&mut self, since: Instant) -> Option<Reply> {
+        let (core, plan) = (self.core, self.plan);
+        let flight = self.flight.clone().filter(Flight::is_settled)?;
+        // The boot clock was looked at before it asked last. News of an earlier time are old; a store may count in whole
+        // microseconds.
+        if self.asked_at.is_none_or(|asked_at| since + Duration::from_micros(1) < asked_at) {
+            return None;
+        }
+        let kept_for = plan.options.fair?.min(flight.attempt.ttl());
+        let now = Instant::now();
+        // The engine began to count by now at the latest.
+        let window = core.window_of(kept_for, since, flight.boot_at, now);
+        if window.valid_until.saturating_duration_since(now) < kept_for / 2 {
+            return None;
+        }
+        flight.attempt.route().take_turn();
+        let held = Arc::new(Held::granted(&flight, window, now, Vec::new(), plan.scope));
+        let revoked = self.called();
+        let reply = self.hand_out(held.clone(), revoked);
+        if matches!(reply, Reply::Granted(_)) {
+            core.renewals.confirm(&held, now + kept_for / CONFIRMS_AFTER);
+        }
+        Some(reply)
     }
 
     pub(super) fn denied(&mut self, denial: Denial) -> Reply {

@@ -170,15 +170,26 @@ impl Core {
 
     /// Until when a lease counts that was sent at `sent_at`: its TTL from before the send, minus drift.
     pub(super) fn window(&self, lease: &Attempt, sent_at: Instant, boot_at: Option<Duration>) -> Window {
-        let ttl = lease.ttl();
-        let drift = if self.can.same_clock { Duration::ZERO } else { ttl / 100 + LEAST_DRIFT };
-        let valid = ttl.saturating_sub(drift);
+        // The engine counts from when it got the request, which the time limit bounds, and may be a little slow.
+        let engine_from = sent_at + self.call_timeout + lease.longest_ttl().saturating_sub(lease.ttl());
+        self.window_of(lease.ttl(), sent_at, boot_at, engine_from)
+    }
+
+    /// The same for so long from then on, where the engine began to count at `engine_from` at the latest.
+    pub(super) fn window_of(
+        &self,
+        ttl: Duration,
+        since: Instant,
+        boot_at: Option<Duration>,
+        engine_from: Instant,
+    ) -> Window {
+        let allowance = if self.can.same_clock { Duration::ZERO } else { ttl / 100 + LEAST_DRIFT };
+        let valid = ttl.saturating_sub(allowance);
         Window {
-            valid_until: sent_at + valid,
+            valid_until: since + valid,
             boot_until: boot_at.map(|at| at + valid),
-            // The engine counts from when it got the request, which the time limit bounds, and may be a little slow.
-            engine_until: sent_at + lease.longest_ttl() + self.call_timeout + drift,
-            allowance: drift,
+            engine_until: engine_from + ttl + allowance,
+            allowance,
         }
     }
 }

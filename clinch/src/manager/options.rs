@@ -206,6 +206,9 @@ impl LockOptions {
     }
 
     /// As [`fair`](Self::fair), with another time for which the lock is kept for whose turn it is; 10 ms to 1 min.
+    ///
+    /// Where the engine tells whose turn it is, the guard is handed out with what is left of that time, and has its TTL when that is
+    /// confirmed in the background, a moment later. So it should be longer than the longest pause you expect of this process.
     pub const fn fair_within(mut self, confirm: Duration) -> Self {
         self.fair = Some(confirm);
         self

@@ -51,6 +51,8 @@ enum Then {
     },
     /// Nothing.
     Nothing,
+    /// Nothing, but it must succeed: the lease has much less than its TTL until then.
+    Confirmed,
     /// The lease, which nobody has meanwhile, goes to the next in line. This is the number under which nobody has it.
     PassOn(u32),
 }
@@ -98,6 +100,11 @@ impl Renewals {
         self.put(Renewed { held: held.clone(), then: Then::Nothing, alone: false }, Instant::now());
     }
 
+    /// Confirms a lease for which the engine only keeps the key yet, at that time if it is still held.
+    pub(super) fn confirm(&self, held: &Arc<Held>, at: Instant) {
+        self.put(Renewed { held: held.clone(), then: Then::Confirmed, alone: false }, at);
+    }
+
     /// Renews the lease now and then passes it on, from under this number.
     pub(super) fn to_pass_on(&self, held: &Arc<Held>, number: u32) {
         self.passing.add();
@@ -113,7 +120,7 @@ impl Renewals {
                 }
                 Some(place.clone())
             }
-            Then::Nothing | Then::PassOn(_) => None,
+            Then::Nothing | Then::Confirmed | Then::PassOn(_) => None,
         };
         self.queue.put(at, renewed, |ticket| {
             if let Some(place) = place {
@@ -134,7 +141,7 @@ impl Renewals {
                 _ if batch.is_empty() => Some(Duration::ZERO),
                 _ if renewed.alone => None,
                 Then::Again { every, .. } => Some(every / GOES_ALONG),
-                Then::Nothing | Then::PassOn(_) => Some(Duration::ZERO),
+                Then::Nothing | Then::Confirmed | Then::PassOn(_) => Some(Duration::ZERO),
             };
             let Some(renewed) = self.queue.pop_due_with(along) else { break };
             if renewed.begin() {
@@ -153,7 +160,7 @@ impl Renewed {
     fn is_stopped(&self) -> bool {
         match &self.then {
             Then::Again { place, .. } => matches!(*locked(place), Place::Stopped),
-            Then::Nothing | Then::PassOn(_) => false,
+            Then::Nothing | Then::Confirmed | Then::PassOn(_) => false,
         }
     }
 
@@ -254,7 +261,7 @@ impl Core {
                         drop(job);
                         self.pass_on_or_give_back(renewed.held, number);
                     }
-                    Then::Again { .. } | Then::Nothing => {}
+                    Then::Again { .. } | Then::Nothing | Then::Confirmed => {}
                 }
             }
             Ok(Renewal::Lost) => {
@@ -296,6 +303,7 @@ impl Drop for Next<'_> {
             Then::Again { every, .. } if self.begun => {
                 (renewed.held.remaining() / 4).clamp(SHORTEST_PAUSE, (*every).max(SHORTEST_PAUSE))
             }
+            Then::Confirmed => (renewed.held.remaining() / 8).max(SHORTEST_PAUSE),
             // Somebody waits for it.
             Then::Again { .. } | Then::PassOn(_) => SHORTEST_PAUSE,
             // The next holder, or the one after, asks for another.

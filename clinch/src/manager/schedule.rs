@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::{Instant, sleep_until};
 
 use crate::lease::Token;
@@ -66,6 +67,17 @@ impl Schedule {
             }
             None => std::future::pending().await,
         }
+    }
+
+    /// Listens from now on, before anything was asked: what the stream told until then is of no use.
+    pub(super) fn listen(&mut self, mut wakeups: Wakeups) {
+        let _ = wakeups.next().now_or_never();
+        self.wakeups = Some(wakeups);
+    }
+
+    /// Whether the wake-up that came tells that the key is kept for the one that listens, and since when.
+    pub(super) fn kept_since(&mut self) -> Option<Instant> {
+        self.wakeups.as_mut()?.kept_since()
     }
 
     /// The call is being sent.

@@ -1,9 +1,10 @@
 //! What a store tells by itself: wake-ups and revocations.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Notify, broadcast};
+use tokio::time::Instant;
 
 use crate::lease::{ClaimKey, Token};
 
@@ -12,6 +13,7 @@ use crate::lease::{ClaimKey, Token};
 /// Several firings that nobody waited for count as one.
 pub struct Wakeups {
     signal: Arc<Notify>,
+    kept: Option<Arc<Kept>>,
     // Dropped with the stream; a store ends its subscription there.
     _subscription: Option<Box<dyn Send + Sync>>,
 }
@@ -19,12 +21,24 @@ pub struct Wakeups {
 impl Wakeups {
     /// A stream that fires on `signal.notify_one()`, with whatever must live as long as it.
     pub fn new(signal: Arc<Notify>, subscription: impl Send + Sync + 'static) -> Self {
-        Self { signal, _subscription: Some(Box::new(subscription)) }
+        Self { signal, kept: None, _subscription: Some(Box::new(subscription)) }
+    }
+
+    /// The same for an attempt in a queue, for a store that can tell from when on a key is [`Kept`] for it.
+    #[must_use]
+    pub fn with_kept(mut self, kept: Arc<Kept>) -> Self {
+        self.kept = Some(kept);
+        self
     }
 
     /// A stream that never fires: for stores that cannot push.
     pub fn never() -> Self {
-        Self { signal: Arc::default(), _subscription: None }
+        Self { signal: Arc::default(), kept: None, _subscription: None }
+    }
+
+    /// Whether the key is kept for the queued attempt that this stream is for, and since when at the earliest; told once.
+    pub fn kept_since(&mut self) -> Option<Instant> {
+        self.kept.as_ref()?.take()
     }
 
     /// Waits until it fires.
@@ -39,6 +53,25 @@ impl Wakeups {
 impl fmt::Debug for Wakeups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Wakeups")
+    }
+}
+
+/// The news that a key is kept for an attempt in its queue, from the store to whoever listens to the attempt's stream.
+///
+/// With it the attempt has the lease for as long as the key is kept for it, its `confirm` time, counted from the instant that
+/// is told. So that must be one at which the attempt had asked last and nothing was kept for it yet, by the clock of whoever
+/// asked. A renewal confirms: the lease has its full TTL then.
+#[derive(Debug, Default)]
+pub struct Kept(Mutex<Option<Instant>>);
+
+impl Kept {
+    /// It is, since after that instant. To be told before the stream fires.
+    pub fn since(&self, at: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+    }
+
+    fn take(&self) -> Option<Instant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

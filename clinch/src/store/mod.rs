@@ -31,7 +31,7 @@ pub use about::{About, Diagnosis, Fact, Finding, Severity};
 pub use at_once::AtOnce;
 pub use capabilities::Capabilities;
 pub use error::{Effect, ErrorKind, StoreError};
-pub use events::{Notice, Revocation, Revocations, Wakeups};
+pub use events::{Kept, Notice, Revocation, Revocations, Wakeups};
 pub use verdict::{Cursor, Denial, Grant, Page, Release, Renewal, Verdict};
 
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
@@ -83,7 +83,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// - **Queues.** An attempt with [`Patience::Queue`](crate::lease::Patience::Queue) that finds its key taken, or
     ///   others in the queue before it, is put at the queue's end, unless it stands there. When a queued attempt's lease is released, the key is kept for the
     ///   first one in the queue for its `confirm` time (it is shown as the holder), and that one's stream of wake-ups
-    ///   fires; it has its full TTL as soon as it asks again, and is out of the queue if it does not. Whoever finds a free
+    ///   fires; it has its full TTL as soon as it asks again, and is out of the queue if it does not. If the stream told that the
+    ///   key is [`Kept`] for it, it may take that for its grant and [say so](crate::lease::Route::take_turn); then a renewal
+    ///   has the same effect as asking again, and its release says that it was held. Whoever finds a free
     ///   key while another is first in the queue hands the key over in the same way, and is denied. Attempts without that
     ///   patience do not know of the queue.
     /// - A claim the store cannot serve is [`ErrorKind::Unsupported`], a key that holds something else is
@@ -143,11 +145,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// A stream that fires when a place on this key may have become free, and once after every (re)subscription. For an
-    /// attempt in the key's queue, `queued` is its token: its stream also fires when its turn has come.
+    /// attempt in the key's queue, `queued` is its token: its stream also fires when its turn has come, if it asked this store.
     ///
     /// Dropping it ends the subscription. It may fire for nothing; if it fails to fire, the waiter's poll finds out. An
     /// expiry need not fire it: the waiter knows when that is due.
     fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups;
+
+    /// Whether what wakes attempts in this key's queue is heard already, because others wait there: then one more stream costs
+    /// nothing, and whoever has it before it asks misses nothing.
+    fn is_listening(&self, on: &ClaimKey) -> bool {
+        let _ = on;
+        false
+    }
 
     /// A stream of the leases that [`revoke`](Self::revoke) ended, by whomever and from wherever, and of the moments from
     /// which on it hears them all.

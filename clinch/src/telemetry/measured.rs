@@ -222,6 +222,10 @@ impl Store for Measured {
         self.store.wakeups(on, queued)
     }
 
+    fn is_listening(&self, on: &ClaimKey) -> bool {
+        self.store.is_listening(on)
+    }
+
     fn revocations(&self) -> Revocations {
         self.store.revocations()
     }

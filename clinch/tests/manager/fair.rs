@@ -14,7 +14,7 @@ fn fair() -> LockOptions {
 
 async fn queued(bench: &Bench, count: i64) {
     let key = "clinch:queue:{clinch:lock:k}";
-    eventually("it stands in the queue", || bench.server.command(&["ZCARD", key]).int() == Some(count)).await;
+    eventually("it stands in the queue", || bench.server.command(&["LLEN", key]).int() == Some(count)).await;
 }
 
 /// Polls the waiter until so many stand in the queue.
@@ -96,6 +96,48 @@ async fn a_dead_waiter_costs_the_confirmation_time() {
     );
     assert!(began.elapsed() < TTL / 4 && began.elapsed() >= confirm / 2);
     assert!(guard.remaining() > TTL / 2, "and the next one has its full TTL");
+}
+
+/// Proves: B7, B5
+/// A hand-over takes no round trip: two commands for each acquisition, where somebody of the process waits already. Held for longer
+/// than a moment, the lease is confirmed and has its full TTL.
+#[tokio::test]
+async fn a_hand_over_is_the_news_of_it() {
+    let bench = Bench::start().await;
+    let (one, two) = (bench.outsider().await, bench.outsider().await);
+    let asked = || bench.server.command_calls().get("evalsha").copied().unwrap_or_default();
+    let kept = Duration::from_secs(60);
+    let options = || LockOptions::new(TTL * 10).wait(LONG).fair_within(kept);
+    // Every script is known to the server by its hash.
+    one.lock("other", options()).await.unwrap().release().await.unwrap();
+    let before = asked();
+    let holder = one.lock("k", options()).await.unwrap();
+    // Once to enter the queue, and once when it is heard there.
+    let mut first = Box::pin(two.lock("k", options()));
+    tokio::select! {
+        _ = first.as_mut() => panic!("it did not wait"),
+        () = eventually("it listens", || asked() == before + 3) => {}
+    }
+    let mut second = Box::pin(two.lock("k", options()));
+    joins(second.as_mut(), &bench, 2).await;
+    assert!(holder.release().await.unwrap());
+    let guard = timeout(LONG, first).await.unwrap().unwrap();
+    assert_eq!(asked(), before + 5, "the second asked once, and the first has its guard by the release");
+    assert!(guard.remaining() > Duration::ZERO && guard.remaining() <= kept);
+    assert!(guard.release().await.unwrap());
+    let guard = timeout(LONG, second).await.unwrap().unwrap();
+    assert_eq!(asked(), before + 6);
+    assert!(guard.release().await.unwrap());
+
+    // One that stays has its TTL soon.
+    let short = || options().fair_within(Duration::from_secs(2));
+    let holder = one.lock("k", short()).await.unwrap();
+    let mut waiter = Box::pin(two.lock("k", short()));
+    joins(waiter.as_mut(), &bench, 1).await;
+    assert!(holder.release().await.unwrap());
+    let guard = timeout(LONG, waiter).await.unwrap().unwrap();
+    eventually("it is confirmed", || guard.remaining() > TTL).await;
+    assert!(guard.release().await.unwrap());
 }
 
 /// Proves: B7

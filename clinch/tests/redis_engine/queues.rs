@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clinch::lease::{Claim, Patience};
-use clinch::store::Store;
+use clinch::store::{Store, Verdict};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::common::{
@@ -26,7 +26,7 @@ async fn fifty_in_the_queue_are_served_in_order() {
         let left = denial.holder.as_ref().unwrap().remaining().unwrap();
         assert_eq!(denial.retry_after.unwrap(), left + CONFIRM * u32::try_from(before).unwrap());
     }
-    assert_eq!((bench.kind_of(QUEUE).as_str(), bench.kind_of(QUEUED).as_str()), ("zset", "hash"));
+    assert_eq!((bench.kind_of(QUEUE).as_str(), bench.kind_of(QUEUED).as_str()), ("list", "hash"));
     for name in [QUEUE, QUEUED] {
         let left = u128::try_from(bench.server.pttl(name)).unwrap();
         assert!((LONG / 2).as_millis() < left && left <= (LONG + CONFIRM).as_millis(), "{name}: {left}");
@@ -50,10 +50,9 @@ async fn asking_again_keeps_the_place_and_moves_no_expiry() {
     let grant = bench.granted(&lease).await;
     bench.denied(&a).await;
     bench.denied(&b).await;
-    let entry = bench.ask(&["HGET", QUEUED, a.token().as_str()]);
     bench.denied(&a).await;
-    assert_eq!(bench.words(&["ZRANGE", QUEUE, "0", "-1"]), [a.token().as_str(), b.token().as_str()]);
-    assert_eq!(bench.ask(&["HGET", QUEUED, a.token().as_str()]), entry);
+    assert_eq!(bench.words(&["LRANGE", QUEUE, "0", "-1"]), [a.token().as_str(), b.token().as_str()]);
+    assert_eq!(bench.number(&["HLEN", QUEUED]), 2);
     bench.ask(&["PEXPIRE", LOCK, "30000"]);
     assert_eq!(bench.granted(&lease).await, grant);
     assert!(bench.server.pttl(LOCK) <= 30_000);
@@ -88,7 +87,7 @@ async fn an_heir_that_died_costs_its_confirm_time_and_leaves_nothing() {
     assert_eq!(bench.server.keys("*"), [LOCK]);
     // It has lost its place, and may stand in line again.
     bench.denied(&dead).await;
-    assert_eq!(bench.words(&["ZRANGE", QUEUE, "0", "-1"]), [dead.token().as_str()]);
+    assert_eq!(bench.words(&["LRANGE", QUEUE, "0", "-1"]), [dead.token().as_str()]);
 }
 
 #[tokio::test]
@@ -117,7 +116,7 @@ async fn one_that_finds_the_key_free_hands_it_to_the_first_in_line() {
     assert_eq!(holder(&bench.denied(&tried).await), second.token());
     bench.ask(&["DEL", LOCK]);
     assert_eq!(holder(&bench.denied(&tried).await), third.token());
-    assert_eq!(bench.number(&["ZCARD", QUEUE]), 0);
+    assert_eq!(bench.number(&["LLEN", QUEUE]), 0);
     bench.granted(&third).await;
     assert!(bench.release(&third).await);
     bench.granted(&tried).await;
@@ -134,7 +133,7 @@ async fn a_withdrawn_waiter_is_out_and_a_withdrawn_heir_passes_it_on() {
         bench.denied(waiter).await;
     }
     assert!(!bench.release(&b).await);
-    assert_eq!(bench.words(&["ZRANGE", QUEUE, "0", "-1"]), [a.token().as_str(), c.token().as_str()]);
+    assert_eq!(bench.words(&["LRANGE", QUEUE, "0", "-1"]), [a.token().as_str(), c.token().as_str()]);
     assert_eq!(bench.number(&["HLEN", QUEUED]), 2);
     assert!(bench.release(&lease).await);
     assert_eq!(bench.server.get(LOCK).unwrap(), a.token().as_str());
@@ -171,17 +170,15 @@ async fn only_the_heir_is_woken() {
     let (lease, first, second) = (queued(lock()), queued(lock()), queued(lock()));
     bench.granted(&lease).await;
     bench.denied(&first).await;
-    bench.denied(&second).await;
+    // Each listens where it asked.
+    assert!(matches!(other.acquire(&second).await.unwrap(), Verdict::Denied(_)));
     let mut streams = [
         bench.store.wakeups(&on_lock(), Some(first.token())),
         other.wakeups(&on_lock(), Some(second.token())),
     ];
-    let digits = &first.token().as_str()[..16];
-    let own = format!("clinch:wake:{{clinch:lock:k}}:{digits}");
-    let channels = ["clinch:wake:{clinch:lock:k}", own.as_str()];
     let subscribed = || bench.words(&["PUBSUB", "CHANNELS", "*"]);
-    eventually("all channels are subscribed", || subscribed().len() == 3).await;
-    assert!(channels.iter().all(|channel| subscribed().iter().any(|name| name == channel)));
+    eventually("the key's channel and one of each store are subscribed", || subscribed().len() == 3).await;
+    assert!(subscribed().iter().all(|name| name.starts_with("clinch:wake:{clinch:lock:k}")));
     for stream in &mut streams {
         while timeout(Duration::from_millis(100), stream.next()).await.is_ok() {}
     }
@@ -221,4 +218,48 @@ async fn a_release_tells_how_many_streams_it_fired() {
         assert_eq!(bench.store.release(&lease).await.unwrap().woken, Some(fired));
         assert_eq!(bench.store.release(&lease).await.unwrap().woken, Some(0));
     }
+}
+
+/// Proves: B7, B1
+/// The news tell since when the key is kept: a moment after which the heir asked, and before which nothing was kept for it. Whoever
+/// takes them for its grant confirms by a renewal, and its release says that it was held, confirmed or not.
+#[tokio::test]
+async fn the_news_of_a_turn_are_a_grant() {
+    let bench = Bench::start().await;
+    let (lease, quick, slow, asks) = (queued(lock()), queued(lock()), queued(lock()), queued(fenced(0)));
+    bench.granted(&lease).await;
+    assert!(!bench.store.is_listening(&on_lock()));
+    let mut streams = Vec::new();
+    for waiter in [&quick, &slow, &asks] {
+        let before = Instant::now();
+        bench.denied(waiter).await;
+        let mut stream = bench.store.wakeups(&on_lock(), Some(waiter.token()));
+        timeout(LONG, stream.next()).await.unwrap();
+        assert_eq!(stream.kept_since(), None, "it was told that it is heard, and nothing else");
+        streams.push((stream, before, Instant::now()));
+    }
+    assert!(bench.store.is_listening(&on_lock()));
+    let mut holder = &lease;
+    for (heir, (stream, before, after)) in [&quick, &slow].into_iter().zip(&mut streams) {
+        assert!(bench.release(holder).await);
+        timeout(LONG, stream.next()).await.unwrap();
+        let since = stream.kept_since().unwrap() + Duration::from_micros(1);
+        assert!(*before <= since && since <= *after, "{before:?} {since:?} {after:?}");
+        assert_eq!(stream.kept_since(), None, "told once");
+        assert!(!bench.renewed(heir).await, "as long as it does not take it, nothing was granted");
+        heir.route().take_turn();
+        holder = heir;
+    }
+    assert!(bench.server.pttl(LOCK) <= 5_000);
+    assert!(bench.renewed(&slow).await);
+    assert!(bench.server.pttl(LOCK) > 50_000, "confirmed");
+    assert!(bench.release(&slow).await);
+    // One that needs a number asks for it.
+    let (stream, ..) = &mut streams[2];
+    timeout(LONG, stream.next()).await.unwrap();
+    assert_eq!(stream.kept_since(), None);
+    assert!(fence(&bench.granted(&asks).await) > 0);
+    assert!(bench.release(&asks).await);
+    drop(streams);
+    assert!(bench.server.keys("clinch:*").iter().all(|key| key.starts_with("clinch:fence")));
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis::{Cmd, Value};
 
+use super::address::Replicas;
 use super::error::{nonsense, refused_in_words};
 use super::keys::Names;
 use super::scripts::{self, Call};
@@ -98,7 +99,11 @@ fn floor(claim: &Claim) -> Option<u64> {
 }
 
 /// The call that acquires an attempt which is supported.
-pub(super) fn acquire(names: &Names, attempt: &Attempt) -> Call {
+pub(super) fn acquire(names: &Names, attempt: &Attempt, replicas: Option<Replicas>) -> Call {
+    acquire_by(names, attempt, replicas.is_some()).confirmed_by(replicas)
+}
+
+fn acquire_by(names: &Names, attempt: &Attempt, confirmed_by_others: bool) -> Call {
     let (token, patience) = (attempt.token().as_str(), attempt.patience());
     match (way(attempt), attempt.claims()) {
         (Way::Plain, [claim]) if claim.fence_floor().is_none() => {
@@ -115,10 +120,12 @@ pub(super) fn acquire(names: &Names, attempt: &Attempt) -> Call {
             let call = scripts::ACQUIRE_QUEUED.call().key(names.key(on)).key(queue).key(queued);
             let call = call.key(names.writer(on)).arg(token).arg(millis(claim.ttl()));
             let left = u64::try_from(patience.left().as_millis()).unwrap_or(u64::MAX).min(LONGEST);
-            let call = call.arg(left).arg(millis(confirm)).arg(names.channel(on));
+            let call = call.arg(left).arg(millis(confirm)).arg(names.channel(on)).arg(names.listener());
             match floor(claim) {
-                Some(floor) => call.key(names.fence(on)).arg(floor),
-                None => call,
+                // Its number is given when it asks.
+                Some(floor) => call.key(names.fence(on)).arg("").arg(floor),
+                None if confirmed_by_others => call.arg(""),
+                None => call.arg(names.asked_now()),
             }
         }
         (Way::Plain, [claim]) if claim.on().space == Space::Lock => {
@@ -135,15 +142,13 @@ pub(super) fn acquire(names: &Names, attempt: &Attempt) -> Call {
     }
 }
 
-/// The plain command that grants what is free, for an attempt that needs no more than that.
+/// The plain command that grants what is free, for an attempt that needs no more than that. A note on a writer stays as it is.
 pub(super) fn set(names: &Names, attempt: &Attempt) -> Option<Cmd> {
     let [claim] = attempt.claims() else { return None };
-    let on = claim.on();
-    let noted = on.space == Space::Lock && noted_for(attempt.patience()).is_some();
-    if way(attempt) != Way::Plain || claim.fence_floor().is_some() || noted {
+    if way(attempt) != Way::Plain || claim.fence_floor().is_some() {
         return None;
     }
-    let (key, token) = (names.key(on), attempt.token().as_str());
+    let (key, token) = (names.key(claim.on()), attempt.token().as_str());
     let mut set = Cmd::with_capacity(6, key.len() + token.len() + 32);
     set.arg("SET").arg(key).arg(token).arg("NX").arg("PX").arg(millis(claim.ttl()));
     Some(set)
@@ -284,6 +289,11 @@ fn kind_of_key(call: Call, names: &Names, on: &ClaimKey) -> Call {
     }
 }
 
+/// Whether a lease was granted by the news that its turn has come.
+fn took_turn(lease: &Attempt) -> u8 {
+    u8::from(lease.route().took_turn())
+}
+
 /// The call that renews a lease of the common kind, and `None` for others.
 pub(super) fn renew(names: &Names, lease: &Attempt) -> Option<Call> {
     match (way(lease), lease.claims()) {
@@ -296,7 +306,7 @@ pub(super) fn renew(names: &Names, lease: &Attempt) -> Option<Call> {
                 }
                 _ => call,
             };
-            Some(call.arg(lease.token().as_str()).arg(millis(claim.ttl())))
+            Some(call.arg(lease.token().as_str()).arg(millis(claim.ttl())).arg(took_turn(lease)))
         }
         _ => None,
     }
@@ -332,7 +342,7 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
             let on = claim.on();
             let [queue, queued] = names.queue(on);
             let call = scripts::RELEASE_QUEUED.call().key(names.key(on)).key(queue).key(queued);
-            call.key(names.writer(on)).arg(token).arg(names.channel(on))
+            call.key(names.writer(on)).arg(token).arg(names.channel(on)).arg(took_turn(lease))
         }
         (Way::Permit { .. }, [claim]) => {
             let on = claim.on();
@@ -393,11 +403,11 @@ pub(super) fn released(names: &Names, lease: &Attempt, answer: Value) -> Result<
             Ok(Released::new(held, receivers.try_into().unwrap_or(0), || names.channel(claim.on())))
         }
         (Way::Queued { .. }, [claim]) => {
-            let (held, receivers, digits): (bool, usize, String) =
+            let (held, receivers, listener): (bool, usize, String) =
                 redis::from_redis_value(answer).map_err(nonsense)?;
-            Ok(Released::new(held, receivers, || match digits.as_str() {
+            Ok(Released::new(held, receivers, || match listener.as_str() {
                 "" => names.channel(claim.on()),
-                digits => names.named_channel(claim.on(), digits),
+                listener => names.turns(claim.on(), listener),
             }))
         }
         (_, claims) => released_some(names, claims.iter(), answer),

@@ -1,9 +1,15 @@
 //! How keys and channels are named in Redis.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::RngExt;
+use tokio::time::Instant;
+
 use crate::key::Key;
 use crate::lease::{ClaimKey, Space, Token};
 
-/// How many digits of a token name its own channel.
+/// How many digits of a token it is known by where others may read them: enough to be its own, and too little to release with.
 const OWN_DIGITS: usize = 16;
 
 /// The names under one prefix.
@@ -11,6 +17,15 @@ const OWN_DIGITS: usize = 16;
 pub(super) struct Names {
     /// The prefix with its separator, or nothing.
     prefix: String,
+    listener: Arc<Listener>,
+}
+
+/// What a store that has attempts in queues goes by there.
+#[derive(Debug)]
+struct Listener {
+    name: String,
+    /// From when on it counts when it asked.
+    epoch: Instant,
 }
 
 /// One text of several.
@@ -23,7 +38,9 @@ fn joined<const N: usize>(texts: [&str; N]) -> String {
 impl Names {
     pub(super) fn new(prefix: &str) -> Self {
         let separator = if prefix.is_empty() { "" } else { ":" };
-        Self { prefix: format!("{prefix}{separator}") }
+        let name = format!("{:016x}", rand::rng().random::<u64>());
+        let listener = Arc::new(Listener { name, epoch: Instant::now() });
+        Self { prefix: format!("{prefix}{separator}"), listener }
     }
 
     /// `P:lock:K`, `P:dup:K`, `P:idem:K`: the plain string whose value is the token, or in the last two `done:`, the token,
@@ -65,16 +82,31 @@ impl Names {
         self.beside("wake", on)
     }
 
-    /// The channel on which one attempt in the key's queue is told that its turn has come.
-    pub(super) fn own_channel(&self, on: &ClaimKey, token: &Token) -> String {
-        let token = token.as_str();
-        // Enough of the token to be its own, and too little to release with.
-        self.named_channel(on, token.get(..OWN_DIGITS).unwrap_or(token))
+    /// What this store's attempts in queues are told by.
+    pub(super) fn listener(&self) -> &str {
+        &self.listener.name
     }
 
-    /// The same, of an attempt of which only those digits are known.
-    pub(super) fn named_channel(&self, on: &ClaimKey, digits: &str) -> String {
-        format!("{}:{digits}", self.channel(on))
+    /// The moment, as it is sent with an attempt that enters a queue and comes back with the news that its turn has come.
+    pub(super) fn asked_now(&self) -> u64 {
+        self.listener.epoch.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
+    }
+
+    /// The moment that came back, if it was one.
+    pub(super) fn asked_at(&self, micros: u64) -> Option<Instant> {
+        let at = self.listener.epoch.checked_add(Duration::from_micros(micros))?;
+        Some(at).filter(|at| *at <= Instant::now())
+    }
+
+    /// The channel on which a listener is told which of its attempts in the key's queue has its turn.
+    pub(super) fn turns(&self, on: &ClaimKey, listener: &str) -> String {
+        format!("{}:{listener}", self.channel(on))
+    }
+
+    /// What a token is known by on that channel.
+    pub(super) fn digits(token: &Token) -> &str {
+        let token = token.as_str();
+        token.get(..OWN_DIGITS).unwrap_or(token)
     }
 
     /// The channel on which force-releases are published.

@@ -16,6 +16,7 @@ mod cluster;
 mod confirm;
 mod contended;
 mod diagnose;
+mod ear;
 mod error;
 mod keys;
 mod link;
@@ -66,7 +67,7 @@ pub struct RedisStore {
     names: Names,
     /// Who must confirm grants.
     replicas: Option<Replicas>,
-    contended: Contended,
+    contended: Arc<Contended>,
 }
 
 impl fmt::Debug for RedisStore {
@@ -123,8 +124,9 @@ impl RedisStore {
 
     fn on(link: Arc<Link>, options: &StoreOptions, replicas: Option<Replicas>) -> Self {
         let names = Names::new(&options.prefix);
-        let wake = Arc::new(Wake::new(Source::One(link.clone()), names.clone()));
-        Self { link, wake, names, replicas, contended: Contended::default() }
+        let contended = Arc::new(Contended::default());
+        let wake = Arc::new(Wake::new(Source::One(link.clone()), names.clone(), contended.clone()));
+        Self { link, wake, names, replicas, contended }
     }
 }
 
@@ -194,10 +196,10 @@ impl Store for RedisStore {
                 return Err(error);
             }
             let on = attempt.claims()[0].on();
-            let call = || claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
+            let call = || claims::acquire(&self.names, attempt, self.replicas);
             // Asked again, it may be its own token that is in the way. A ballot would wait twice for a vote that is denied.
             let simple = attempt.sent_at().is_none() && self.replicas.is_none() && !self.link.votes();
-            let plain = simple && !self.contended.is(on);
+            let plain = simple && self.contended.is_free(on, attempt.patience());
             let set = if plain { claims::set(&self.names, attempt) } else { None };
             let mut over = None;
             let sending = |connection: &_| over = Some(going_out(attempt, connection));
@@ -210,7 +212,7 @@ impl Store for RedisStore {
             }
             let (answer, too_few) = confirm::read(answer?, self.replicas)?;
             let verdict = claims::verdict(attempt, answer)?;
-            self.contended.set(on, matches!(verdict, Verdict::Denied(_)));
+            self.contended.answered(on, &verdict);
             match too_few {
                 Some(too_few) if matches!(verdict, Verdict::Granted(_)) => {
                     Err(confirm::give_back(attempt, too_few, self.release(attempt)).await)
@@ -286,6 +288,10 @@ impl Store for RedisStore {
         self.wake.wakeups(on, queued)
     }
 
+    fn is_listening(&self, on: &ClaimKey) -> bool {
+        self.wake.is_listening(on)
+    }
+
     fn revocations(&self) -> Revocations {
         self.wake.revocations()
     }
@@ -355,7 +361,8 @@ impl RedisStore {
         if attempts.is_empty() {
             return Vec::new();
         }
-        let calls: Vec<Call> = attempts.iter().map(|attempt| claims::acquire(&self.names, attempt)).collect();
+        let calls: Vec<Call> =
+            attempts.iter().map(|attempt| claims::acquire(&self.names, attempt, None)).collect();
         let mut over = None;
         let answers = self.link.run_each(Purpose::Grant, &calls, |connection| {
             for attempt in attempts {

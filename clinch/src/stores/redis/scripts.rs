@@ -35,8 +35,8 @@ pub(super) static INSPECT: LazyLock<Lua> = script!("claims", "inspect");
 pub(super) static RIGHTS: LazyLock<Lua> = script!("rights");
 
 // Fair queues.
-pub(super) static ACQUIRE_QUEUED: LazyLock<Lua> = script!("claims", "queue", "acquire_queued");
-pub(super) static RELEASE_QUEUED: LazyLock<Lua> = script!("claims", "queue", "release_queued");
+pub(super) static ACQUIRE_QUEUED: LazyLock<Lua> = script!("queue", "acquire_queued");
+pub(super) static RELEASE_QUEUED: LazyLock<Lua> = script!("queue", "release_queued");
 
 /// A script and its hash.
 #[derive(Debug)]

@@ -9,18 +9,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use redis::aio::{PubSubSink, PubSubStream};
+use redis::aio::MultiplexedConnection;
 use redis::{Client, ErrorKind, RedisResult};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster::{self, Cluster};
+use super::contended::Contended;
+use super::ear::{Ear, pushing};
 use super::keys::Names;
 use super::link::{Link, Target, pause_after};
 use crate::lease::{ClaimKey, Token};
-use crate::store::{Notice, Revocation, Revocations, StoreError, Wakeups};
+use crate::store::{Kept, Notice, Revocation, Revocations, StoreError, Wakeups};
 
 /// A silent connection is pinged this often, so that a half-open one is noticed.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -34,6 +35,8 @@ const REVOCATIONS: usize = 256;
 pub(super) struct Wake {
     source: Source,
     names: Names,
+    /// Learns which keys were given back.
+    contended: Arc<Contended>,
     channels: Mutex<BTreeMap<String, Channel>>,
     revoked: broadcast::Sender<Notice>,
     changed: watch::Sender<()>,
@@ -51,19 +54,34 @@ pub(super) enum Source {
 /// A channel that somebody wants to hear.
 #[derive(Debug, Default)]
 struct Channel {
+    /// The key that it tells of.
+    on: Option<ClaimKey>,
     signals: Vec<Arc<Notify>>,
+    /// Those who wait for their turn in the key's queue, by what is known of their tokens; only on this store's own channel.
+    turns: BTreeMap<String, (Arc<Notify>, Arc<Kept>)>,
     /// Kept although nobody waits on it: the channel of revocations.
     pinned: bool,
     /// The server that has confirmed the subscription.
     confirmed: Option<Arc<str>>,
 }
 
+impl Channel {
+    fn is_wanted(&self) -> bool {
+        self.pinned || !self.signals.is_empty() || !self.turns.is_empty()
+    }
+
+    fn all_signals(&self) -> impl Iterator<Item = &Arc<Notify>> {
+        self.signals.iter().chain(self.turns.values().map(|(signal, _)| signal))
+    }
+}
+
 impl Wake {
-    pub(super) fn new(source: Source, names: Names) -> Self {
+    pub(super) fn new(source: Source, names: Names, contended: Arc<Contended>) -> Self {
         let (revoked, _) = broadcast::channel(REVOCATIONS);
         Self {
             source,
             names,
+            contended,
             channels: Mutex::default(),
             revoked,
             changed: watch::Sender::new(()),
@@ -79,29 +97,58 @@ impl Wake {
     /// A stream for this key, and for the turn of the attempt in its queue that has this token.
     pub(super) fn wakeups(self: &Arc<Self>, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
         let signal = Arc::new(Notify::new());
-        let mut names = vec![self.names.channel(on)];
-        names.extend(queued.map(|token| self.names.own_channel(on, token)));
-        {
+        let name = self.names.channel(on);
+        let mut turn = None;
+        let (confirmed, new) = {
             let mut channels = self.channels();
-            let mut confirmed = true;
-            for name in &names {
-                let channel = channels.entry(name.clone()).or_default();
+            let channel = channels.entry(name.clone()).or_default();
+            let mut new = !channel.is_wanted();
+            channel.on.get_or_insert_with(|| on.clone());
+            channel.signals.push(signal.clone());
+            let mut confirmed = channel.confirmed.is_some();
+            if let Some(token) = queued {
+                let (own, digits) =
+                    (self.names.turns(on, self.names.listener()), Names::digits(token).to_owned());
+                let channel = channels.entry(own.clone()).or_default();
+                new |= !channel.is_wanted();
+                let kept = Arc::<Kept>::default();
+                channel.turns.insert(digits.clone(), (signal.clone(), kept.clone()));
                 confirmed &= channel.confirmed.is_some();
-                channel.signals.push(signal.clone());
+                turn = Some((own, digits, kept));
             }
-            // Once all that it rests on is there; until then the confirmation fires it.
-            if confirmed {
-                signal.notify_one();
-            }
+            (confirmed, new)
+        };
+        // Once all that it rests on is there; until then the confirmation fires it.
+        if confirmed {
+            signal.notify_one();
         }
-        self.attend();
-        Wakeups::new(signal.clone(), Subscription { wake: self.clone(), names, signal })
+        if new || !confirmed {
+            self.attend();
+        }
+        let (turn, kept) = turn.map(|(own, digits, kept)| ((own, digits), kept)).unzip();
+        let wakeups = Wakeups::new(signal.clone(), Subscription { wake: self.clone(), name, turn, signal });
+        match kept {
+            Some(kept) => wakeups.with_kept(kept),
+            None => wakeups,
+        }
+    }
+
+    /// Whether the server has confirmed all that one in the key's queue rests on.
+    pub(super) fn is_listening(&self, on: &ClaimKey) -> bool {
+        let own = self.names.turns(on, self.names.listener());
+        let channels = self.channels();
+        let is_heard = |name: &str| {
+            channels.get(name).is_some_and(|channel| channel.confirmed.is_some() && channel.is_wanted())
+        };
+        is_heard(&own) && is_heard(&self.names.channel(on))
     }
 
     /// How many streams a message on this channel fired, of which the server told to how many subscribers it went: one
     /// of them may be this connection, which stands for all its streams.
     pub(super) fn fired(&self, name: &str, receivers: usize) -> usize {
         match self.channels().get(name) {
+            // Each tells one.
+            Some(channel) if !channel.turns.is_empty() => receivers,
             Some(channel) if channel.confirmed.is_some() && receivers > 0 => {
                 receivers - 1 + channel.signals.len()
             }
@@ -159,7 +206,7 @@ impl Wake {
     /// The channels that somebody wants to hear.
     pub(super) fn wanted(&self) -> BTreeSet<String> {
         let mut channels = self.channels();
-        channels.retain(|_, channel| channel.pinned || !channel.signals.is_empty());
+        channels.retain(|_, channel| channel.is_wanted());
         channels.keys().cloned().collect()
     }
 
@@ -179,7 +226,7 @@ impl Wake {
                     // An error only says that nobody listens.
                     let _ = self.revoked.send(Notice::Listening);
                 }
-                signals.extend(channel.signals.iter().cloned());
+                signals.extend(channel.all_signals().cloned());
             }
         }
         drop(channels);
@@ -216,28 +263,55 @@ impl Wake {
                 let _ = self.revoked.send(Notice::Revoked(revocation));
             }
         } else if let Some(channel) = self.channels().get(name) {
-            channel.signals.iter().for_each(|signal| signal.notify_one());
+            if let Some(on) = &channel.on {
+                self.contended.freed(on);
+            }
+            if channel.turns.is_empty() {
+                channel.signals.iter().for_each(|signal| signal.notify_one());
+            } else {
+                self.tell_turn(channel, payload);
+            }
         }
+    }
+
+    /// Tells the one whose turn has come, and since when the key may be kept for it: since it asked last.
+    fn tell_turn(&self, channel: &Channel, payload: &[u8]) {
+        let payload = String::from_utf8_lossy(payload);
+        let (digits, asked) = payload.split_once(' ').unwrap_or((payload.as_ref(), ""));
+        let Some((signal, kept)) = channel.turns.get(digits) else { return };
+        if let Some(at) = asked.parse().ok().and_then(|micros| self.names.asked_at(micros)) {
+            kept.since(at);
+        }
+        signal.notify_one();
     }
 }
 
 /// Ends a subscription when it is dropped.
 struct Subscription {
     wake: Arc<Wake>,
-    names: Vec<String>,
+    name: String,
+    /// This store's own channel for the queue, and what it knows the attempt by.
+    turn: Option<(String, String)>,
     signal: Arc<Notify>,
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut channels = self.wake.channels();
-        for name in &self.names {
-            if let Some(channel) = channels.get_mut(name) {
-                channel.signals.retain(|other| !Arc::ptr_eq(other, &self.signal));
-                if channel.signals.is_empty() {
-                    self.wake.changed.send_replace(());
-                }
-            }
+        let mut unwanted = false;
+        if let Some(channel) = channels.get_mut(&self.name) {
+            channel.signals.retain(|other| !Arc::ptr_eq(other, &self.signal));
+            unwanted |= !channel.is_wanted();
+        }
+        if let Some((own, digits)) = &self.turn
+            && let Some(channel) = channels.get_mut(own)
+        {
+            channel.turns.remove(digits);
+            unwanted |= !channel.is_wanted();
+        }
+        drop(channels);
+        if unwanted {
+            self.wake.changed.send_replace(());
         }
     }
 }
@@ -261,7 +335,7 @@ async fn attend(running: Running) {
     }
 }
 
-async fn attend_one(wake: &Wake, link: &Link) {
+async fn attend_one(wake: &Arc<Wake>, link: &Link) {
     let mut changes = wake.changes();
     let mut failures = 0;
     while !wake.is_closed() {
@@ -272,15 +346,16 @@ async fn attend_one(wake: &Wake, link: &Link) {
         }
         let limit = link.options().connect_timeout;
         let mut followed = Followed { moved: link.moved(), at: Arc::from("") };
+        let ear = Arc::new(Ear::default());
         let connecting = async {
             let client = followed.server(link).await.map_err(|error| error.to_string())?;
-            client.get_async_pubsub().await.map_err(|error| error.to_string())
+            let client = pushing(&client).map_err(|error| error.to_string())?;
+            ear.open(wake, &client).await.map_err(|error| error.to_string())
         };
         match timeout(limit, connecting).await {
-            Ok(Ok(connection)) => {
-                let (sink, stream) = connection.split();
+            Ok(Ok(redis)) => {
                 let since = Instant::now();
-                listen(wake, link, (sink, stream), followed).await;
+                listen(wake, link, redis, &ear, followed).await;
                 wake.disconnected();
                 if since.elapsed() > SETTLED {
                     failures = 0;
@@ -335,7 +410,8 @@ impl Followed {
 async fn listen(
     wake: &Wake,
     link: &Link,
-    (mut sink, mut stream): (PubSubSink, PubSubStream),
+    mut redis: MultiplexedConnection,
+    ear: &Ear,
     mut followed: Followed,
 ) {
     let limit = link.options().call_timeout;
@@ -344,7 +420,7 @@ async fn listen(
     while !wake.is_closed() {
         let (add, remove) = wake.differences(&subscribed);
         if !add.is_empty() {
-            match done(timeout(limit, sink.subscribe(&add)).await) {
+            match done(timeout(limit, redis.subscribe(&add)).await) {
                 Done::Yes => wake.confirm(&add, &followed.at),
                 // Without the right to subscribe nothing is pushed, and trying again and again would not help.
                 Done::Refused => {}
@@ -353,7 +429,7 @@ async fn listen(
             subscribed.extend(add);
         }
         if !remove.is_empty() {
-            if done(timeout(limit, sink.unsubscribe(&remove)).await) == Done::No {
+            if done(timeout(limit, redis.unsubscribe(&remove)).await) == Done::No {
                 return;
             }
             remove.iter().for_each(|name| {
@@ -362,14 +438,12 @@ async fn listen(
         }
         tokio::select! {
             biased;
-            message = stream.next() => match message {
-                Some(message) => wake.dispatch(message.get_channel_name(), message.get_payload_bytes()),
-                None => return,
-            },
+            () = ear.deafened() => return,
             _ = changes.changed() => {}
             () = followed.left_behind() => return,
             () = sleep(HEARTBEAT) => {
-                if done(timeout(limit, sink.ping::<redis::Value>()).await) != Done::Yes {
+                let ping = redis::cmd("PING");
+                if done(timeout(limit, ping.exec_async(&mut redis)).await) != Done::Yes {
                     return;
                 }
             }

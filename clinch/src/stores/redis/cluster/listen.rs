@@ -6,22 +6,21 @@
 //! another server, and is subscribed there.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, ServerErrorKind, Value};
-use tokio::sync::Notify;
+use redis::{ServerErrorKind, Value};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Cluster;
 use super::slots::slot;
 use super::topology::Node;
+use crate::stores::redis::ear::Ear;
 use crate::stores::redis::link::pause_after;
 use crate::stores::redis::wake::{HEARTBEAT, SETTLED, Wake};
 
@@ -99,66 +98,15 @@ async fn listen_at(wake: &Arc<Wake>, cluster: &Arc<Cluster>, node: Arc<Node>) ->
     node.at.clone()
 }
 
-/// What comes over a connection without being asked for.
-#[derive(Default)]
-struct Ear {
-    /// The connection is gone, or answers on it can no longer be told apart.
-    deaf: AtomicBool,
-    changed: Notify,
-    /// Channels whose subscription we are ending ourselves.
-    leaving: Mutex<BTreeSet<String>>,
-}
-
-impl Ear {
-    fn is_deaf(&self) -> bool {
-        self.deaf.load(Ordering::Acquire)
-    }
-
-    fn hear(&self, wake: &Wake, push: &PushInfo) {
-        let text = |at: usize| match push.data.get(at) {
-            Some(Value::BulkString(bytes)) => Some(bytes.as_slice()),
-            _ => None,
-        };
-        let channel = text(0).map(String::from_utf8_lossy);
-        match push.kind {
-            PushKind::Message | PushKind::SMessage => {
-                if let (Some(channel), Some(payload)) = (channel, text(1)) {
-                    wake.dispatch(&channel, payload);
-                }
-                return;
-            }
-            PushKind::SUnsubscribe => {
-                let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
-                if channel.is_some_and(|channel| leaving.contains(channel.as_ref())) {
-                    return;
-                }
-            }
-            PushKind::Disconnection => {}
-            _ => return,
-        }
-        self.deaf.store(true, Ordering::Release);
-        self.changed.notify_one();
-    }
-}
-
 async fn connect(
     wake: &Arc<Wake>,
     cluster: &Cluster,
     node: &Node,
     ear: &Arc<Ear>,
 ) -> Result<MultiplexedConnection, String> {
-    let (wake, ear) = (wake.clone(), ear.clone());
-    let push = move |push: PushInfo| {
-        ear.hear(&wake, &push);
-        Ok::<_, Infallible>(())
-    };
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_push_sender(push);
     let client =
         cluster.opener.pushing().at(&node.place.0, node.place.1).map_err(|error| error.to_string())?;
-    client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| error.to_string())
+    ear.open(wake, &client).await.map_err(|error| error.to_string())
 }
 
 /// Listens on one connection until it fails; or until nothing is wanted there any more, and then it says so.
@@ -203,7 +151,7 @@ async fn listen(
                 let sharded = cluster.sharded.load(Ordering::Acquire) && !wake.is_for_all(name);
                 if sharded { "SUNSUBSCRIBE" } else { "UNSUBSCRIBE" }
             };
-            *ear.leaving.lock().unwrap_or_else(PoisonError::into_inner) = remove.iter().cloned().collect();
+            *ear.leaving() = remove.iter().cloned().collect();
             let left = timeout(limit, each(&mut redis, &remove, command)).await;
             if !matches!(left, Ok(Ok(_))) || ear.is_deaf() {
                 return false;
@@ -211,11 +159,11 @@ async fn listen(
             remove.iter().for_each(|name| {
                 subscribed.remove(name);
             });
-            ear.leaving.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            ear.leaving().clear();
         }
         tokio::select! {
             biased;
-            () = ear.changed.notified() => return false,
+            () = ear.deafened() => return false,
             _ = changes.changed() => {}
             _ = map.changed() => {}
             () = sleep(HEARTBEAT) => {

@@ -83,7 +83,7 @@ impl RedisClusterStore {
         let sharded = major.is_some_and(|major| major >= 7);
         cluster.sharded.store(sharded, Ordering::Release);
         let names = Names::new(&options.prefix);
-        let wake = Arc::new(Wake::new(Source::Cluster(cluster.clone()), names.clone()));
+        let wake = Arc::new(Wake::new(Source::Cluster(cluster.clone()), names.clone(), Arc::default()));
         Ok(Self { cluster, names, wake, sharded, replicas: address.replicas })
     }
 
@@ -127,7 +127,7 @@ impl RedisClusterStore {
         }
         match self.one_slot(attempt) {
             Some(slot) => {
-                let call = claims::acquire(&self.names, attempt).confirmed_by(self.replicas);
+                let call = claims::acquire(&self.names, attempt, self.replicas);
                 let answer = self.run(Purpose::Other, slot, call, &mut Trip::acquiring(attempt)).await?;
                 let (answer, too_few) = confirm::read(answer, self.replicas)?;
                 let verdict = claims::verdict(attempt, answer)?;
@@ -276,7 +276,7 @@ impl Store for RedisClusterStore {
                     Some(slot) => {
                         together.push(attempt.as_ref());
                         places.push(place);
-                        calls.push((slot, claims::acquire(&self.names, attempt)));
+                        calls.push((slot, claims::acquire(&self.names, attempt, None)));
                     }
                     None => apart.push(async move { (place, self.acquire(attempt).await) }),
                 }
@@ -351,6 +351,10 @@ impl Store for RedisClusterStore {
 
     fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
         self.wake.wakeups(on, queued)
+    }
+
+    fn is_listening(&self, on: &ClaimKey) -> bool {
+        self.wake.is_listening(on)
     }
 
     fn revocations(&self) -> Revocations {

@@ -112,7 +112,7 @@ local function mint(record, token, above, floor)
 end
 
 -- How many heard it. `pcall`: without the right to publish, waiters poll.
-local function wake(channel)
-  local receivers = redis.pcall('PUBLISH', channel, '')
+local function wake(channel, news)
+  local receivers = redis.pcall('PUBLISH', channel, news or '')
   return type(receivers) == 'number' and receivers or 0
 end

@@ -4,19 +4,14 @@
 -- ARGV[1]  the token
 -- ARGV[2]  the key's channel
 -- Returns how many subscribers were woken, or -1 less that many if the key was not this token's any more.
-local held, woken = false, 0
--- A key of another type is an error table here, and so not this token's.
-if redis.pcall('GET', KEYS[1]) == ARGV[1] then
-  local deleted = redis.pcall('DEL', KEYS[1])
+local held = redis.pcall('GET', KEYS[1]) == ARGV[1]
+-- A key of another type is an error table there, and so not this token's. A writer that was granted the key has no note any more.
+if held or KEYS[2] and redis.pcall('GET', KEYS[2]) == ARGV[1] then
+  local deleted = redis.pcall('DEL', KEYS[held and 1 or 2])
   if type(deleted) == 'table' then return deleted end
-  held = true
-end
-local noted = KEYS[2] and redis.pcall('GET', KEYS[2]) == ARGV[1]
-if noted then redis.pcall('DEL', KEYS[2]) end
-if held or noted then
   -- `pcall`: without the right to publish, waiters poll.
-  local receivers = redis.pcall('PUBLISH', ARGV[2], '')
-  if type(receivers) == 'number' then woken = receivers end
+  local woken = redis.pcall('PUBLISH', ARGV[2], '')
+  if type(woken) ~= 'number' then woken = 0 end
+  return held and woken or -1 - woken
 end
-if held then return woken end
-return -1 - woken
+return -1

@@ -6,26 +6,46 @@
 -- KEYS[4]  the note on the writer that new readers let go first
 -- ARGV[1]  the token
 -- ARGV[2]  the key's channel
--- Returns {1, or 0 if the key was not this token's any more or never confirmed; how many subscribers were woken;
--- whose own channel it was, or '' for the key's}.
+-- ARGV[3]  1 if it took the news that its turn has come for its grant
+-- Returns {1, or 0 if the key was not this token's any more or never granted; how many subscribers were woken;
+-- the listener whose own channel it was, or '' for the key's}.
 local token, channel = ARGV[1], ARGV[2]
 local value = redis.pcall('GET', KEY)
 if is_error(value) then return {0, 0, ''} end
-local unconfirmed = type(redis.pcall('HGET', QUEUED, token)) == 'string'
 local was_mine = value == token
-if was_mine or unconfirmed then
-  local deleted = was_mine and redis.pcall('DEL', KEY) or redis.pcall('ZREM', QUEUE, token)
-  if is_error(deleted) then return deleted end
+-- The field of an heir that has not confirmed, or of one that waits.
+local waited = redis.pcall('HDEL', QUEUED, token)
+if is_error(waited) then
+  if not string.find(waited.err, 'WRONGTYPE', 1, true) then return waited end
+  waited = 0
 end
-if unconfirmed then forget(token) end
-local held = was_mine and not unconfirmed and 1 or 0
-local noted = redis.pcall('GET', KEYS[4]) == token
-if noted then redis.pcall('DEL', KEYS[4]) end
-if value and not was_mine then return {held, noted and wake(channel) or 0, ''} end
 
-local sound, heir, kept_for, over = pcall(first_in_line)
-if sound and heir then
-  local receivers, failed = keep_for(heir, kept_for, over, channel)
-  if not failed then return {held, receivers, string.sub(heir, 1, 16)} end
+-- How many heard it. `pcall`: without the right to publish, waiters poll.
+local function wake()
+  local receivers = redis.pcall('PUBLISH', channel, '')
+  return type(receivers) == 'number' and receivers or 0
 end
-return {held, was_mine and wake(channel) or 0, ''}
+
+if not was_mine then
+  if waited == 1 then redis.pcall('LREM', QUEUE, 1, token) end
+  local noted = redis.pcall('GET', KEYS[4]) == token
+  if noted then redis.pcall('DEL', KEYS[4]) end
+  if value then return {0, noted and wake() or 0, ''} end
+end
+
+local held = was_mine and (waited == 0 or ARGV[3] == '1') and 1 or 0
+repeat
+  local heir = redis.pcall('LPOP', QUEUE)
+  if type(heir) ~= 'string' then break end
+  local confirm, listener, asked = entry(heir)
+  if confirm then
+    local receivers, failed = keep_for(heir, channel, confirm, listener, asked)
+    if failed then break end
+    return {held, receivers, listener}
+  end
+  redis.pcall('HDEL', QUEUED, heir)
+until false
+if not was_mine then return {held, 0, ''} end
+local deleted = redis.pcall('DEL', KEY)
+if is_error(deleted) then return deleted end
+return {held, wake(), ''}
