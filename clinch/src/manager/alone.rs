@@ -202,8 +202,9 @@ impl<'a> Alone<'a> {
         let mut flight = self.begin();
         let verdict = core.exchange(&mut flight, None).await;
         self.flight = Some(flight);
-        let queued = matches!(verdict, Ok(Verdict::Denied(_))) && self.plan.options.fair.is_some();
-        let revoked = !(queued && !self.plan.is_try()) && self.called();
+        let waits = self.plan.options.fair.is_some() && !self.plan.is_try();
+        let queued = waits && matches!(verdict, Ok(Verdict::Denied(_)));
+        let revoked = !queued && self.called();
         match verdict {
             Ok(Verdict::Granted(grant)) => self.granted(grant, began, revoked).await,
             Ok(Verdict::Denied(denial)) => self.denied(denial),

@@ -161,8 +161,20 @@ mod tests {
         assert_eq!(names.fence(&on("{u}:a")), "shop:fence:shop:lock:{u}:a");
         assert_eq!(names.queue(&on("a")), ["shop:queue:{shop:lock:a}", "shop:queued:{shop:lock:a}"]);
         let token = Token::from_text("00112233445566778899aabbccddeeff@h:1:");
-        assert_eq!(names.own_channel(&on("a"), &token), "shop:wake:{shop:lock:a}:0011223344556677");
-        assert_eq!(names.own_channel(&on("a"), &Token::from_text("short")), "shop:wake:{shop:lock:a}:short");
+        assert_eq!(Names::digits(&token), "0011223344556677");
+        assert_eq!(Names::digits(&Token::from_text("short")), "short");
+        assert_eq!(names.turns(&on("a"), "0123"), "shop:wake:{shop:lock:a}:0123");
+        assert_ne!(names.listener(), Names::new("shop").listener());
+    }
+
+    /// A moment comes back as one that was not later, and what is not one yet as none.
+    #[test]
+    fn a_moment_comes_back() {
+        let names = Names::new("shop");
+        let asked = names.asked_now();
+        assert!(names.asked_at(asked).is_some_and(|at| at <= Instant::now()));
+        assert_eq!(names.asked_at(asked + 3_600_000_000), None);
+        assert_eq!(names.asked_at(u64::MAX), None);
     }
 
     #[test]
