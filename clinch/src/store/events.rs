@@ -1,12 +1,13 @@
 //! What a store tells by itself: wake-ups and revocations.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{Notify, broadcast};
 use tokio::time::Instant;
 
 use crate::lease::{ClaimKey, Token};
+use crate::sync::{Mutex, PoisonError};
 
 /// Fires when a place on a key may have become free, and once after every (re)subscription.
 ///
