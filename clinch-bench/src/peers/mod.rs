@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::clinch::{Clinch, Way};
-pub(crate) use self::reference::{Reference, connection, set_nx};
+pub(crate) use self::reference::{Reference, connection, new_token, set_nx};
 
 /// What somebody waits for.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

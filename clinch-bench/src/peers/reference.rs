@@ -45,9 +45,14 @@ impl Reference {
     }
 }
 
+/// A token that nobody can guess.
+pub(crate) fn new_token() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
 /// `SET NX PX`: the token under which the key was taken.
 pub(crate) async fn set_nx(mut connection: MultiplexedConnection, key: &str) -> Option<String> {
-    let token = format!("{:032x}", rand::random::<u128>());
+    let token = new_token();
     let mut set = redis::cmd("SET");
     set.arg(key).arg(&token).arg("NX").arg("PX").arg(TTL.as_millis() as u64);
     let granted: Option<String> = set.query_async(&mut connection).await.expect("SET");

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use clinch::stores::memory::MemoryStore;
 use clinch::{LockGuard, LockManager, LockOptions, Outcome};
-use dashmap::DashMap;
 use tokio::process::Command;
 
-use super::memory::map_pair;
+use super::memory::{Map, map_pair};
 use crate::bench::Bench;
 use crate::measure::{Spread, client_cpu, resident};
-use crate::peers::{Kind, TTL};
+use crate::peers::{Kind, TTL, new_token};
 use crate::results::{Goal, Row};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -52,10 +51,10 @@ async fn pairs_beside_many(bench: &Bench, rows: &mut Vec<Row>, goals: &mut Vec<G
         bench.progress.now("S8", "pairs beside many leases", size);
         let store = MemoryStore::new().with_max_leases(2_000_000);
         let locks = LockManager::builder().store(Arc::new(store)).build().expect("valid");
-        let map = DashMap::new();
+        let map = Map::new();
         let mut guards = Vec::with_capacity(size);
         for number in 0..size {
-            map.insert(key(number), 0u128);
+            map.insert(key(number), new_token());
             guards.push(locks.try_lock(key(number), LONG).await.expect("memory").expect("free"));
         }
         let (mut ours, mut maps) = (Vec::new(), Vec::new());
@@ -63,8 +62,8 @@ async fn pairs_beside_many(bench: &Bench, rows: &mut Vec<Row>, goals: &mut Vec<G
             // Everywhere in the map, beside those that are there.
             let others: Vec<_> = (0..pairs).map(|n| key(size + n * 7919)).collect();
             let began = Instant::now();
-            for (token, other) in others.iter().enumerate() {
-                map_pair(&map, other, token as u128);
+            for other in &others {
+                map_pair(&map, other);
             }
             maps.push(began.elapsed().as_nanos() as f64 / pairs as f64);
             let began = Instant::now();

@@ -1,5 +1,5 @@
-//! S7: the memory engine against a `DashMap` in which a token is put under a string and removed if it is still there. On
-//! threads of their own, each with keys of its own.
+//! S7: the memory engine against a `DashMap` in which a token, made as the reference on Redis makes its own, is put under a
+//! string and removed if it is still there. On threads of their own, each with keys of its own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use dashmap::DashMap;
 
 use crate::bench::Bench;
 use crate::measure::Spread;
-use crate::peers::{Kind, TTL};
+use crate::peers::{Kind, TTL, new_token};
 use crate::results::{Goal, Row};
 
 /// Keys of a thread, used one after the other.
 pub(super) const KEYS: usize = 64;
 
-type Map = DashMap<String, u128>;
+pub(super) type Map = DashMap<String, String>;
 
 pub(super) async fn run(bench: &Bench) -> (Vec<Row>, Vec<Goal>) {
     let length = if bench.quick { Duration::from_millis(300) } else { Duration::from_secs(1) };
@@ -73,7 +73,7 @@ fn map_loop(map: &Map, number: usize, length: Duration) -> f64 {
     let (keys, began, mut done) = (keys(number), Instant::now(), 0u64);
     while began.elapsed() < length {
         for key in &keys {
-            map_pair(map, key, u128::from(done));
+            map_pair(map, key);
             done += 1;
         }
     }
@@ -81,8 +81,9 @@ fn map_loop(map: &Map, number: usize, length: Duration) -> f64 {
 }
 
 /// What the map costs for a lock that is taken and given back.
-pub(super) fn map_pair(map: &Map, key: &str, token: u128) {
-    map.insert(key.to_owned(), token);
+pub(super) fn map_pair(map: &Map, key: &str) {
+    let token = new_token();
+    map.insert(key.to_owned(), token.clone());
     map.remove_if(key, |_, there| *there == token);
 }
 
