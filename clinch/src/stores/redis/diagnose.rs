@@ -7,8 +7,9 @@ use futures_util::future::join;
 use redis::Value;
 use tokio::time::Instant;
 
+use super::connection::Target;
 use super::keys::Names;
-use super::link::{Link, Target};
+use super::link::Link;
 use super::rights::{self, Of};
 use crate::store::{About, Diagnosis, ErrorKind, Severity, StoreError};
 

@@ -1,25 +1,23 @@
 //! The data connection: one, multiplexed and pipelined, made anew with jitter when it fails; a bound on the calls in
-//! flight and a time limit on each. It leads to a fixed place, or to the primary that Sentinels name at the time.
+//! flight and a time limit on each.
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use rand::RngExt;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
+use super::connection::{Connection, Target, probation};
 use super::error::{broke, nonsense, not_connected, refused};
 use super::request::Request;
 use super::scripts::Call;
-use super::sentinel::Sentinels;
 use crate::store::{ErrorKind, StoreError};
 use crate::stores::StoreOptions;
 use crate::stores::in_flight::{InFlight, Place, Purpose};
@@ -29,53 +27,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How many connections for one caller at a time are kept.
 const KEPT: usize = 16;
-
-/// A connection, and whether it is still good.
-pub(super) struct Connection {
-    redis: MultiplexedConnection,
-    /// The server that it leads to.
-    client: Arc<Client>,
-    at: Arc<str>,
-    broken: AtomicBool,
-    /// How many answers have come.
-    answers: AtomicU64,
-    /// Until when the server behind it grants nothing. It is the same process as long as the connection lives.
-    probation: Option<Probation>,
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("broken", &self.is_broken()).finish_non_exhaustive()
-    }
-}
-
-impl Connection {
-    pub(super) fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// Where it leads to.
-    pub(super) const fn at(&self) -> &Arc<str> {
-        &self.at
-    }
-
-    pub(super) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Acquire)
-    }
-
-    fn new(redis: MultiplexedConnection, client: Arc<Client>, at: Arc<str>) -> Self {
-        let (broken, answers) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { redis, client, at, broken, answers, probation: None }
-    }
-
-    fn answered(&self) {
-        self.answers.fetch_add(1, Ordering::AcqRel);
-    }
-
-    fn answers(&self) -> u64 {
-        self.answers.load(Ordering::Acquire)
-    }
-}
 
 type Connecting = Shared<Pin<Box<dyn Future<Output = Result<Arc<Connection>, StoreError>> + Send>>>;
 
@@ -110,65 +61,6 @@ impl State {
             }
         }
     }
-}
-
-/// Where a link leads to.
-#[derive(Debug, Clone)]
-pub(super) enum Target {
-    /// One place. Where there are several, it has a name.
-    Fixed(Arc<Client>, Arc<str>),
-    /// Wherever the primary is that these name.
-    Watched(Arc<Sentinels>),
-}
-
-impl Target {
-    /// Makes a connection, and a real round trip over it.
-    async fn connect(&self, config: &AsyncConnectionConfig, shown: &str) -> Result<Connection, StoreError> {
-        let failed = |error| not_connected(shown, error);
-        let sentinels = match self {
-            Self::Fixed(client, at) => {
-                let mut redis =
-                    client.get_multiplexed_async_connection_with_config(config).await.map_err(failed)?;
-                // It tells whether this is Redis, and whether we may talk to it.
-                redis::cmd("PING").exec_async(&mut redis).await.map_err(failed)?;
-                return Ok(Connection::new(redis, client.clone(), at.clone()));
-            }
-            Self::Watched(sentinels) => sentinels,
-        };
-        let found = sentinels.find().await?;
-        let limit = sentinels.limit();
-        let making = async {
-            let mut redis = found.primary.get_multiplexed_async_connection_with_config(config).await?;
-            redis::cmd("PING").exec_async(&mut redis).await?;
-            let role: RedisResult<Vec<Value>> = redis::cmd("ROLE").query_async(&mut redis).await;
-            Ok((redis, role))
-        };
-        let made = match timeout(limit, making).await {
-            Ok(Ok((_, role))) if is_replica(role.as_ref().ok()) => {
-                let message =
-                    format!("{}, which the Sentinels of {shown} name, is no primary (yet)", found.at);
-                Err(StoreError::not_applied(ErrorKind::ReadOnly, message))
-            }
-            Ok(Ok((redis, _))) => Ok(redis),
-            Ok(Err(error)) => Err(not_connected(&format!("{} (named by {shown})", found.at), error)),
-            Err(_) => {
-                let message = format!("no connection to {}, which {shown} names, within {limit:?}", found.at);
-                Err(StoreError::not_applied(ErrorKind::Unavailable, message))
-            }
-        };
-        match made {
-            Ok(redis) => Ok(Connection::new(redis, Arc::new(found.primary), found.at.into())),
-            Err(error) => {
-                sentinels.doubt(&found);
-                Err(error)
-            }
-        }
-    }
-}
-
-/// Whether a server says that it is a replica. One that does not tell its role is taken as it is.
-pub(super) fn is_replica(role: Option<&Vec<Value>>) -> bool {
-    matches!(role.and_then(|role| role.first()), Some(Value::BulkString(word)) if word == b"slave")
 }
 
 fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -561,7 +453,7 @@ impl Link {
                 Err(error)
             }
             Some(Err(error)) => {
-                connection.broken.store(true, Ordering::Release);
+                connection.breaks();
                 self.drop_connection(&connection);
                 Err(broke(&self.shown, error))
             }
@@ -587,14 +479,6 @@ impl Link {
         // They are not better than this one.
         state.idle.clear();
     }
-}
-
-/// For how long the server behind a new connection still grants nothing.
-async fn probation(redis: &mut MultiplexedConnection, max_ttl: Duration) -> RedisResult<Probation> {
-    let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
-    let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:")?.trim().parse().ok());
-    // One that does not tell may have been started this moment.
-    Ok(Probation::after(Duration::from_secs(uptime.unwrap_or_default()), max_ttl))
 }
 
 /// Whether the server answered, as opposed to the connection failing.

@@ -16,10 +16,11 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster::{self, Cluster};
+use super::connection::Target;
 use super::contended::Contended;
 use super::ear::{Ear, pushing};
 use super::keys::Names;
-use super::link::{Link, Target, pause_after};
+use super::link::{Link, pause_after};
 use crate::lease::{ClaimKey, Token};
 use crate::store::{Kept, Notice, Revocation, Revocations, StoreError, Wakeups};
 
