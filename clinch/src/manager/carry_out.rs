@@ -64,14 +64,14 @@ impl LockManager {
         let attempting = plan.seen.attempting(&plan.claims);
         let scope = Scope::current(&self.core);
         plan.scope = scope.as_ref().map_or(0, Scope::id);
-        if let Some(result) = plan.seen.span.in_scope(|| self.at_once(&plan)) {
+        if let Some(result) = plan.seen.span.in_scope(|| self.at_once(&plan, scope.as_ref())) {
             attempting.ended(&result);
             return Taking::Ended(result);
         }
         let span = plan.seen.span.clone();
-        if plan.is_try() && plan.stands_in_line() && scope.is_none() {
+        if plan.is_try() && plan.stands_in_line() && (scope.is_none() || !plan.options.reentrant) {
             // Much smaller than all that can happen to others.
-            return Taking::waits(self.try_simply(plan, attempting), span);
+            return Taking::waits(self.try_simply(plan, scope, attempting), span);
         }
         let taking = async move {
             let _waiting = (!plan.is_try()).then(|| plan.seen.meter.waiting());
@@ -83,38 +83,44 @@ impl LockManager {
     }
 
     /// Takes one place for one that neither waits nor enters again.
-    async fn try_simply(&self, plan: Plan, attempting: Attempting) -> Result<Outcome, Error> {
+    async fn try_simply(
+        &self,
+        plan: Plan,
+        scope: Option<Scope>,
+        attempting: Attempting,
+    ) -> Result<Outcome, Error> {
         // Until the guard is made, so that a shutdown never misses it.
         let _under_way = self.core.attempts.counted();
         let reply = match self.core.try_in_line(&plan).await {
             Reply::Failed(error, doubtful) => Box::pin(self.core.after_failure(&plan, error, doubtful)).await,
             reply => reply,
         };
-        let result = self.outcome(&plan, reply, None);
+        let result = self.outcome(&plan, reply, scope.as_ref());
         attempting.ended(&result);
         result
     }
 
-    /// The outcome of a try that needs no waiting.
-    fn at_once(&self, plan: &Plan) -> Option<Result<Outcome, Error>> {
-        // In a scope that may hold it itself, there is more to say.
-        if plan.scope != 0 {
-            return None;
-        }
+    /// The outcome of what needs no waiting: of entering again, and of a try that is answered at once.
+    fn at_once(&self, plan: &Plan, scope: Option<&Scope>) -> Option<Result<Outcome, Error>> {
         // Until the guard is made, so that a shutdown never misses it.
         let _under_way = self.core.attempts.counted();
-        self.core.at_once(plan).map(|reply| self.outcome(plan, reply, None))
+        if let Some(scope) = scope {
+            match scope.cover(plan) {
+                Ok(None) => {}
+                Ok(Some(holding)) => return Some(Ok(self.again(plan, holding))),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let reply = self.core.at_once(plan)?;
+        // Another task of the scope may be about to have it: then that is entered.
+        let enters = scope.is_some() && plan.options.reentrant && matches!(reply, Reply::Denied(..));
+        (!enters).then(|| self.outcome(plan, reply, scope))
     }
 
     /// Takes what is planned: by entering again, or as the strategy says.
     async fn take(&self, plan: &Plan, scope: Option<Scope>) -> Result<Outcome, Error> {
         // Until the guard is made, so that a shutdown never misses it.
         let _under_way = self.core.attempts.counted();
-        if let Some(scope) = &scope
-            && let Some(holding) = scope.cover(plan)?
-        {
-            return Ok(self.again(plan, holding));
-        }
         let reenters = scope.as_ref().filter(|_| plan.options.reentrant);
         let reply = match reenters {
             None => self.core.acquire_by_strategy(plan).await,
