@@ -82,6 +82,7 @@ pub mod fuzzing {
         crate::http::idempotency_key(headers, lenient)
     }
 }
+mod hex;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod key;

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write};
 
+use crate::hex;
+
 /// Whether a character of a value must be escaped: the escape sign itself, the separator, braces, blanks and control
 /// characters. Everything else stays readable.
 fn needs_escape(c: char) -> bool {
@@ -13,16 +15,14 @@ pub(crate) struct Escaped<'a>(pub(crate) &'a mut String);
 
 impl Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        const DIGITS: [char; 16] =
-            ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
         let mut rest = text;
         while let Some((at, c)) = rest.char_indices().find(|(_, c)| needs_escape(*c)) {
             let (before, after) = rest.split_at(at);
             let (escaped, after) = after.split_at(c.len_utf8());
             self.0.push_str(before);
             for byte in escaped.bytes() {
-                let digits = [byte >> 4, byte & 0xf].map(|digit| DIGITS[usize::from(digit)]);
-                self.0.extend(['%', digits[0], digits[1]]);
+                self.0.push('%');
+                self.0.extend(hex::digits(byte).map(|digit| char::from(digit.to_ascii_uppercase())));
             }
             rest = after;
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::task;
 
+use crate::hex;
 use crate::key::escape::{Escaped, unescape};
 
 /// The identity of one attempt: 128 random bits, then a readable owner.
@@ -20,8 +21,6 @@ pub struct Token(Arc<str>);
 
 /// Random part of a token: 16 bytes as hex digits.
 const RANDOM_DIGITS: usize = 32;
-
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 impl Token {
     /// Takes a token's whole text, as a store reads it back.
@@ -121,7 +120,7 @@ impl Text {
     fn hex(&mut self, number: u128) {
         let mut digits = [0; RANDOM_DIGITS];
         for (byte, digits) in number.to_be_bytes().into_iter().zip(digits.chunks_exact_mut(2)) {
-            digits.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+            digits.copy_from_slice(&hex::digits(byte));
         }
         self.push(&digits);
     }
@@ -130,8 +129,7 @@ impl Text {
         let (mut digits, mut first) = ([0; 20], 20);
         loop {
             first -= 1;
-            let digit = (number % 10) as usize;
-            digits[first] = DIGITS[digit];
+            digits[first] = b'0' + (number % 10) as u8;
             number /= 10;
             if number == 0 {
                 break;

@@ -166,12 +166,7 @@ impl Breaker {
 
     /// A step that is never held back begins.
     pub(super) fn calling(&self) -> Call {
-        self.calling_at(Instant::now())
-    }
-
-    /// The same, by one who knows what time it is.
-    pub(super) fn calling_at(&self, began: Instant) -> Call {
-        Call { answers_before: self.answers.load(Ordering::Acquire), began }
+        Call { answers_before: self.answers.load(Ordering::Acquire), began: Instant::now() }
     }
 
     /// Waits until it has been open for as long as the first ping takes where only a connection was ill, and says why.

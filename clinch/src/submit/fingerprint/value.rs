@@ -32,11 +32,9 @@ impl Fingerprint {
 
 /// At most 32 bytes as hex digits.
 pub(in crate::submit) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut digits = [0; 64];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 0xf)];
+        pair.copy_from_slice(&crate::hex::digits(*byte));
     }
     let digits = &digits[..(2 * bytes.len()).min(64)];
     // They are ASCII.
