@@ -2,9 +2,11 @@
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clinch_testkit::server::RedisServer;
+use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::common::{Ended, PATIENT, at, holding, home, with_env};
@@ -138,10 +140,7 @@ fn a_file_is_looked_at_closely() {
         assert!(told.stdout.contains(said), "no {said} in {}", told.stdout);
     }
 
-    // All of it but the first page, which says what it is.
-    let mut bytes = std::fs::read(&path).unwrap();
-    bytes[4096..].fill(0xA5);
-    std::fs::write(&path, bytes).unwrap();
+    damage(&path);
     let told = at(&url, &["doctor"]);
     assert_eq!((told.code, told.stderr.as_str()), (1, ""), "{}", told.stdout);
     for said in [
@@ -151,4 +150,19 @@ fn a_file_is_looked_at_closely() {
     ] {
         assert!(told.stdout.contains(said), "no {said} in {}", told.stdout);
     }
+}
+
+/// Damages all pages but the first, which says what the file is, and that of the table which is read to open it.
+fn damage(path: &Path) {
+    let file = Connection::open(path).unwrap();
+    let read = |sql: &str| file.query_row(sql, [], |row| row.get::<_, u32>(0)).unwrap() as usize;
+    let (size, kept) =
+        (read("PRAGMA page_size"), read("SELECT rootpage FROM sqlite_schema WHERE name = 'machine'"));
+    // Programs that end leave their log or not: whatever is in it now goes into the file, and it goes away.
+    file.close().unwrap();
+    assert!(!path.with_extension("db-wal").exists());
+    let mut bytes = std::fs::read(path).unwrap();
+    let pages = bytes.chunks_mut(size).enumerate().skip(1);
+    pages.filter(|(at, _)| at + 1 != kept).for_each(|(_, page)| page.fill(0xA5));
+    std::fs::write(path, bytes).unwrap();
 }
