@@ -209,10 +209,43 @@ impl Core {
 
     /// Stands in line; asks only as its head.
     async fn wait_in_line(self: &Arc<Self>, plan: &Plan) -> Reply {
+        let mut seat = self.lines.join(&plan.claims[0], &plan.shape, plan.scope, plan.poll_every());
+        if seat.is_behind() && !self.closing.is_closed() {
+            // Most who stand behind others are passed the lease before they ever are the head. Whoever closes calls.
+            if timeout_at(plan.deadline, seat.called()).await.is_err() {
+                return self.in_the_end(Last::default(), false, plan);
+            }
+            if let Some((held, pass)) = seat.take_passed()
+                && let Some(reply) = self.was_passed(held, pass, &mut seat, plan)
+            {
+                return reply;
+            }
+        }
+        Box::pin(self.lead(seat, plan)).await
+    }
+
+    /// The lease was passed on to one who stood in the line, unless it has run out since because this task was not run.
+    fn was_passed(
+        self: &Arc<Self>,
+        held: Arc<Held>,
+        pass: u32,
+        seat: &mut LineSeat<'_>,
+        plan: &Plan,
+    ) -> Option<Reply> {
+        if held.remaining_for(pass).is_zero() {
+            // First, so that it is there to hear of what becomes of the lease.
+            seat.rejoin();
+            drop(Tenure::new(held, pass, self.clone(), plan.passes()));
+            return None;
+        }
+        Some(Reply::Granted(Tenure::new(held, pass, self.clone(), plan.passes())))
+    }
+
+    /// Does as the head of a line, or as one who may be.
+    async fn lead(self: &Arc<Self>, mut seat: LineSeat<'_>, plan: &Plan) -> Reply {
         let deadline = plan.deadline;
         // Whom nobody stands in the way of has the time of one call, however short the wait.
         let grace = deadline + self.call_timeout;
-        let mut seat = self.lines.join(&plan.claims[0], &plan.shape, plan.scope, plan.poll_every());
         let mut remembered = Remembered { core: self, attempt: None };
         let mut last = Last::default();
         loop {
@@ -248,19 +281,14 @@ impl Core {
                 biased;
                 event = event => event,
                 () = sleep_until(until) => return self.in_the_end(last, until == grace, plan),
-                () = self.closing.closed() => return Reply::ShutDown,
             };
             let role = match event {
                 Event::Ask(role) => role,
                 Event::Again => continue,
-                Event::Passed(held, pass) => {
-                    let tenure = Tenure::new(held, pass, self.clone(), plan.passes());
-                    // It may have run out since, if this task was not run.
-                    if tenure.held().remaining_for(pass).is_zero() {
-                        continue;
-                    }
-                    return Reply::Granted(tenure);
-                }
+                Event::Passed(held, pass) => match self.was_passed(held, pass, &mut seat, plan) {
+                    Some(reply) => return reply,
+                    None => continue,
+                },
             };
             seat.schedule().asking();
             let (reply, asked) = if last.is_none() {

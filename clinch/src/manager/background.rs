@@ -120,6 +120,7 @@ async fn attend(running: Running) {
             Some(()) = others.next(), if !others.is_empty() => {}
             () = core.renewals.queue.due(), if renewals.len() < RENEWALS => {}
             () = core.releases.queue.due(), if others.len() < CONCURRENCY => {}
+            () = core.passed.due() => core.tell_lines(),
             notice = next_notice(&mut revocations) => match notice {
                 Notice::Listening => core.background.heard.begin(),
                 Notice::Revoked(revocation) => core.revoked(&revocation),

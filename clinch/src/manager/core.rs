@@ -10,7 +10,8 @@ use tokio::time::{Instant, timeout_at};
 use super::background::Background;
 use super::breaker::Breaker;
 use super::complaints::Complaints;
-use super::held::Window;
+use super::due::DueQueue;
+use super::held::{Held, Window};
 use super::line::Lines;
 use super::options::Strategy;
 use super::plan::Conditions;
@@ -44,6 +45,8 @@ pub(super) struct Core {
     pub(super) lines: Lines,
     pub(super) releases: Arc<Releases>,
     pub(super) renewals: Arc<Renewals>,
+    /// Leases that are being passed on, until they can be no more.
+    pub(super) passed: DueQueue<Arc<Held>>,
     pub(super) background: Background,
     pub(super) closing: Closing,
     pub(super) breaker: Breaker,
@@ -89,6 +92,7 @@ impl Core {
             lines: Lines::new(releases.clone()),
             releases,
             renewals: Arc::default(),
+            passed: DueQueue::default(),
             background: Background::default(),
             closing: Closing::default(),
             breaker: Breaker::default(),

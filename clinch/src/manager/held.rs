@@ -31,6 +31,8 @@ use crate::telemetry::Released;
 const MOST_PASSES: u32 = 64;
 /// For how long a lease may be passed on.
 const PASSED_FOR: Duration = Duration::from_millis(50);
+/// What has lost less than this part of its TTL is as good as new. A grant by the engine may lack as much.
+const AS_GOOD_AS_NEW: u32 = 100;
 
 /// Why a lease no longer protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,7 +81,11 @@ pub(super) enum Telling {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passing {
     /// It has: this is the number under which the next one has it.
-    Passed(u32),
+    Passed {
+        number: u32,
+        /// It is to be renewed, without anybody waiting for that.
+        renew: bool,
+    },
     /// Only after it was renewed; until then nobody has it, and this is the number of that.
     AfterRenewal(u32),
     /// It must go back to the engine.
@@ -117,6 +123,8 @@ pub(super) struct Held {
     heard_since: AtomicU64,
     /// Somebody is about to look it up.
     watched: AtomicBool,
+    /// Its line will be told when it can be passed on no more.
+    passing_noted: AtomicBool,
     /// Whether it was ever handed out, as opposed to an attempt that is only taken back.
     handed_out: bool,
     /// The fences of its claims as the engine gave them; empty if none was asked for.
@@ -188,6 +196,7 @@ impl Held {
             attempt,
             heard_since: AtomicU64::new(heard_since.unwrap_or_default()),
             watched: AtomicBool::new(false),
+            passing_noted: AtomicBool::new(false),
             handed_out: phase == Phase::Held,
             fences: Vec::new(),
             degraded: false,
@@ -351,16 +360,38 @@ impl Held {
     pub(super) fn pass_on(&self, pass: u32, to_scope: u64) -> Passing {
         let mut state = self.state();
         let fresh = pass < MOST_PASSES && self.since.elapsed() < PASSED_FOR;
-        if self.degraded || state.pass != pass || !fresh || state.remaining().is_zero() {
+        if self.degraded || state.pass != pass || !fresh {
+            return Passing::No;
+        }
+        let left = state.remaining();
+        if left.is_zero() {
             return Passing::No;
         }
         state.pass += 1;
         self.scope.store(to_scope, Ordering::Release);
-        let (left, number) = (state.remaining(), state.pass);
+        let (number, allowance) = (state.pass, state.window.allowance);
         state.counted = None;
         // Whoever looks at it under the old number learns that it is over.
         self.changed(state);
-        if left * 2 >= self.attempt.ttl() { Passing::Passed(number) } else { Passing::AfterRenewal(number) }
+        let ttl = self.attempt.ttl();
+        if left * 2 >= ttl {
+            Passing::Passed { number, renew: left + allowance + ttl / AS_GOOD_AS_NEW < ttl }
+        } else {
+            Passing::AfterRenewal(number)
+        }
+    }
+
+    /// Whether this is its first pass, of which its line is to be reminded.
+    pub(super) fn note_passing(&self) -> bool {
+        !self.passing_noted.load(Ordering::Relaxed) && !self.passing_noted.swap(true, Ordering::Relaxed)
+    }
+
+    /// When it can be passed on no more, unless it is renewed before; `None` if it cannot any more.
+    pub(super) fn passed_until(&self) -> Option<Instant> {
+        let end = self.since + PASSED_FOR;
+        let state = self.state();
+        let passes = state.phase == Phase::Held && Instant::now() < end && !state.remaining().is_zero();
+        passes.then(|| end.min(state.window.valid_until))
     }
 
     /// Whether it is on its way out; without a look at any clock.

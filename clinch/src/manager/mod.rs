@@ -428,6 +428,7 @@ impl LockManager {
     /// New attempts stay refused; the rest goes on in the background as long as the runtime lives.
     pub async fn shutdown(&self, limit: Duration) -> Shutdown {
         self.core.closing.close();
+        self.core.lines.call_all();
         self.core.ensure_background();
         let settled = async {
             self.core.attempts.zero().await;

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::core::Core;
 use super::guard::Lease;
 use super::held::{Held, Telling};
@@ -79,8 +81,11 @@ impl Tenure {
         // One that leaves something behind does not go to the next in line.
         if self.passes && !self.held.leaves_something() && !core.closing.is_closed() {
             match core.lines.hand_over(&self.held, self.pass) {
-                Handed::Over => {
-                    core.renewals.once(&self.held);
+                Handed::Over { renew } => {
+                    if renew {
+                        core.renewals.once(&self.held);
+                    }
+                    core.passed(&self.held);
                     return passed();
                 }
                 Handed::AfterRenewal(number) => {
@@ -132,6 +137,29 @@ impl Drop for Tenure {
 }
 
 impl Core {
+    /// A lease was passed on. Those who stand behind are not told of each pass, but once when there can be no more: from then on
+    /// the head looks after the lease that stands in its way.
+    fn passed(&self, held: &Arc<Held>) {
+        if held.note_passing() {
+            self.passed_again(held.clone());
+        }
+    }
+
+    fn passed_again(&self, held: Arc<Held>) {
+        let until = held.passed_until().unwrap_or_else(Instant::now);
+        self.passed.put(until, held, |_| {});
+    }
+
+    /// Tells the lines of those leases that can be passed on no more.
+    pub(super) fn tell_lines(&self) {
+        while let Some(held) = self.passed.pop_due() {
+            self.lines.call_heads(&held);
+            if held.passed_until().is_some() {
+                self.passed_again(held);
+            }
+        }
+    }
+
     /// A lease that nobody has was renewed, or could not be: it goes to the next in line, or back.
     pub(super) fn pass_on_or_give_back(self: &Arc<Self>, held: Arc<Held>, pass: u32) {
         drop(Tenure::new(held, pass, self.clone(), true));

@@ -54,8 +54,8 @@ pub(super) struct Lane {
     /// Tries that came after the call in flight was sent.
     pub(super) tries: VecDeque<Arc<Seat>>,
     /// Waiters by the number with which they came, first come first served.
-    pub(super) line: BTreeMap<u64, Arc<Seat>>,
-    next_number: u64,
+    pub(super) line: BTreeMap<i64, Arc<Seat>>,
+    next_number: i64,
     /// A local lease ended since the head asked last, or a place was granted and more may be free.
     pub(super) freed: bool,
     /// What the head knows, while no head has it.
@@ -99,10 +99,37 @@ impl Lane {
         self.wider = 0;
     }
 
-    pub(super) fn join(&mut self, seat: Arc<Seat>) -> u64 {
+    pub(super) fn join(&mut self, seat: Arc<Seat>) -> i64 {
         self.next_number += 1;
         self.line.insert(self.next_number, seat);
         self.next_number
+    }
+
+    /// The same before all others.
+    pub(super) fn join_first(&mut self, seat: Arc<Seat>) -> i64 {
+        let Some((first, _)) = self.line.first_key_value() else { return self.join(seat) };
+        let number = first - 1;
+        self.line.insert(number, seat);
+        number
+    }
+
+    /// One leaves that came under this number, if it is still there: whoever was passed the lease is not, and then another one
+    /// may have the number.
+    pub(super) fn leave(&mut self, number: i64, seat: &Arc<Seat>) {
+        if self.line.get(&number).is_some_and(|other| Arc::ptr_eq(other, seat)) {
+            self.line.remove(&number);
+        }
+    }
+
+    /// The line may have become empty: then nobody goes on with what its heads knew. To be dropped outside the lock, because it
+    /// ends a subscription.
+    pub(super) fn deserted(&mut self) -> Option<Schedule> {
+        if !self.line.is_empty() {
+            return None;
+        }
+        self.subscribed = false;
+        self.stepped_back = None;
+        self.schedule.take()
     }
 
     /// The first of the line.

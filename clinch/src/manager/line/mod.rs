@@ -146,8 +146,11 @@ pub(super) enum HeadTurn<'a> {
 /// What becomes of a lease whose holder is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
-    /// The next one has it; it is to be renewed.
-    Over,
+    /// The next one has it.
+    Over {
+        /// It is to be renewed.
+        renew: bool,
+    },
     /// The next one gets it once it is renewed; until then it is nobody's, under this number.
     AfterRenewal(u32),
     /// Nobody here takes it.
@@ -238,8 +241,12 @@ impl Lines {
         poll_every: Duration,
     ) -> LineSeat<'a> {
         let seat = Seat::new(shape, scope);
-        let number = self.with_slot(claim.on(), |slot| slot.lane(claim.mode()).join(seat.clone()));
-        LineSeat::new(self, claim, (seat, number), poll_every)
+        let (number, behind) = self.with_slot(claim.on(), |slot| {
+            let lane = slot.lane(claim.mode());
+            let behind = !lane.line.is_empty();
+            (lane.join(seat.clone()), behind)
+        });
+        LineSeat::new(self, claim, (seat, number), behind, poll_every)
     }
 
     /// A local lease that stands in the way of one of these claims, or is on its way out, and of which claim.
@@ -340,27 +347,49 @@ impl Lines {
         if claim.mode() != Mode::Exclusive {
             return Handed::Back;
         }
-        self.with_slot(claim.on(), |slot| {
-            let line = slot.lanes.iter().find(|(mode, _)| *mode == Mode::Exclusive);
-            let Some(head) = line.and_then(|(_, lane)| lane.head()) else { return Handed::Back };
-            if !head.shape.takes_passes || !head.shape.fits(held) || !head.is_waiting() {
-                return Handed::Back;
-            }
+        // What is forgotten with the last of the line is dropped outside the lock: it ends a subscription.
+        let (handed, _forgotten) = self.with_slot(claim.on(), |slot| {
+            let Some(lane) = slot.known_lane(Mode::Exclusive) else { return (Handed::Back, None) };
+            let fits =
+                |head: &&Arc<Seat>| head.shape.takes_passes && head.shape.fits(held) && head.is_waiting();
+            let Some(head) = lane.head().filter(fits) else { return (Handed::Back, None) };
             match held.pass_on(pass, head.scope) {
-                Passing::Passed(number) => {
-                    head.give(Turn::Passed(held.clone(), number));
-                    Handed::Over
+                Passing::Passed { number, renew } => {
+                    // It leaves the line here, and need not look at it again.
+                    if let Some((_, head)) = lane.line.pop_first() {
+                        head.give(Turn::Passed(held.clone(), number));
+                    }
+                    (Handed::Over { renew }, lane.deserted())
                 }
-                Passing::AfterRenewal(number) => Handed::AfterRenewal(number),
-                Passing::No => Handed::Back,
+                Passing::AfterRenewal(number) => (Handed::AfterRenewal(number), None),
+                Passing::No => (Handed::Back, None),
             }
-        })
+        });
+        handed
+    }
+
+    /// The heads of the lines for its keys are to look after a lease that stands in their way.
+    pub(super) fn call_heads(&self, held: &Held) {
+        for claim in held.claims() {
+            if let Some(slot) = self.shard(claim.on()).get(claim.on()) {
+                slot.lanes.iter().for_each(|(_, lane)| lane.call_head());
+            }
+        }
+    }
+
+    /// Calls everybody who stands in a line: the manager closes.
+    pub(super) fn call_all(&self) {
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let lanes = shard.values().flat_map(|slot| &slot.lanes);
+            lanes.flat_map(|(_, lane)| lane.line.values()).for_each(|seat| seat.called.notify_one());
+        }
     }
 
     /// A lease was passed to somebody who did not take it: it goes to the next one, or back.
     fn not_taken(&self, held: Arc<Held>, pass: u32) {
         let pass = match self.hand_over(&held, pass) {
-            Handed::Over => return,
+            Handed::Over { .. } => return,
             Handed::AfterRenewal(number) => number,
             Handed::Back => pass,
         };

@@ -89,7 +89,11 @@ pub(in crate::manager) struct LineSeat<'a> {
     lines: &'a Lines,
     claim: &'a Claim,
     seat: Arc<Seat>,
-    number: u64,
+    number: i64,
+    /// Others stood before it when it came.
+    behind: bool,
+    /// It was passed the lease, and is not in the line any more.
+    passed: bool,
     poll_every: Duration,
     /// The head's knowledge of when to ask; passed from head to head.
     schedule: Option<Schedule>,
@@ -99,28 +103,52 @@ impl<'a> LineSeat<'a> {
     pub(super) fn new(
         lines: &'a Lines,
         claim: &'a Claim,
-        (seat, number): (Arc<Seat>, u64),
+        (seat, number): (Arc<Seat>, i64),
+        behind: bool,
         poll_every: Duration,
     ) -> Self {
-        Self { lines, claim, seat, number, poll_every, schedule: None }
+        Self { lines, claim, seat, number, behind, passed: false, poll_every, schedule: None }
+    }
+
+    /// Whether others stood before it when it came.
+    pub(in crate::manager) const fn is_behind(&self) -> bool {
+        self.behind
+    }
+
+    /// The lease, if it was passed to this one, which has left the line with that.
+    pub(in crate::manager) fn take_passed(&mut self) -> Option<(Arc<Held>, u32)> {
+        let mut turn = self.seat.turn();
+        match std::mem::replace(&mut *turn, Turn::Waiting) {
+            Turn::Passed(held, pass) => {
+                self.passed = true;
+                Some((held, pass))
+            }
+            other => {
+                *turn = other;
+                None
+            }
+        }
+    }
+
+    /// What it was passed is of no use: it is the head again.
+    pub(in crate::manager) fn rejoin(&mut self) {
+        let (on, mode) = (self.claim.on(), self.claim.mode());
+        self.passed = false;
+        self.number = self.lines.with_slot(on, |slot| slot.lane(mode).join_first(self.seat.clone()));
     }
 
     /// Looks whether this is the head, and what the head is to do.
     pub(in crate::manager) fn turn(&mut self) -> HeadTurn<'a> {
         let (on, mode) = (self.claim.on(), self.claim.mode());
+        if let Some((held, pass)) = self.take_passed() {
+            return HeadTurn::Passed(held, pass);
+        }
         self.lines.with_slot(on, |slot| {
-            {
-                let mut turn = self.seat.turn();
-                match std::mem::replace(&mut *turn, Turn::Waiting) {
-                    Turn::Passed(held, pass) => return HeadTurn::Passed(held, pass),
-                    other => *turn = other,
-                }
+            if !slot.lane(mode).head().is_some_and(|head| Arc::ptr_eq(head, &self.seat)) {
+                return HeadTurn::NotHead;
             }
             let local = slot.local(on, mode);
             let lane = slot.lane(mode);
-            if !lane.head().is_some_and(|head| Arc::ptr_eq(head, &self.seat)) {
-                return HeadTurn::NotHead;
-            }
             if let Some(mut schedule) = lane.schedule.take() {
                 schedule.poll_within(self.poll_every);
                 self.schedule = Some(schedule);
@@ -200,22 +228,22 @@ impl<'a> LineSeat<'a> {
     /// Leaves the line, and says what it was given and has not taken.
     fn leave(&mut self) -> Option<(Arc<Held>, u32)> {
         let (on, mode) = (self.claim.on(), self.claim.mode());
+        if self.passed && self.schedule.is_none() {
+            // There is nothing in the line that is its own.
+            return None;
+        }
         // What is forgotten with the last of the line is dropped outside the lock: it ends a subscription.
         let (passed, _forgotten) = self.lines.with_slot(on, |slot| {
             let turn = std::mem::replace(&mut *self.seat.turn(), Turn::Gone);
             let lane = slot.lane(mode);
-            lane.line.remove(&self.number);
+            lane.leave(self.number, &self.seat);
             if self.schedule.is_some() {
                 lane.schedule = self.schedule.take();
             }
-            let forgotten = if lane.line.is_empty() {
-                lane.subscribed = false;
-                lane.stepped_back = None;
-                lane.schedule.take()
-            } else {
-                None
-            };
-            slot.hand_on(on, &self.lines.releases);
+            let forgotten = lane.deserted();
+            if !self.passed {
+                slot.hand_on(on, &self.lines.releases);
+            }
             match turn {
                 Turn::Passed(held, pass) => (Some((held, pass)), forgotten),
                 _ => (None, forgotten),

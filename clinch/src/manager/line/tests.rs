@@ -3,11 +3,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use super::{HeadTurn, LineSeat, Lines, Shape};
+use super::{Flight, Handed, HeadTurn, LineSeat, Lines, Shape};
 use crate::key::Key;
 use crate::lease::{Attempt, Claim, Token};
-use crate::manager::held::Held;
+use crate::manager::held::{Held, Window};
 use crate::store::{Denial, Wakeups};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -23,6 +24,22 @@ fn given_back(lines: &Lines, claim: &Claim) -> Arc<Held> {
     let attempt = Attempt::one(Token::from_text("token"), claim.clone());
     let held = Arc::new(Held::to_take_back(Arc::new(attempt)));
     lines.give_back(held.clone());
+    held
+}
+
+/// A lease that somebody has.
+fn granted(lines: &Lines, claim: &Claim) -> Arc<Held> {
+    let attempt = Arc::new(Attempt::one(Token::from_text("token"), claim.clone()));
+    let flight = Flight { attempt, boot_at: None, doubtful: false, heard_since: None };
+    let now = Instant::now();
+    let window = Window {
+        valid_until: now + TTL,
+        boot_until: None,
+        engine_until: now + TTL,
+        allowance: Duration::ZERO,
+    };
+    let held = Arc::new(Held::granted(&flight, window, now, Vec::new(), 0));
+    assert!(lines.hold(&held).is_ok());
     held
 }
 
@@ -86,4 +103,21 @@ async fn a_line_that_let_others_go_first_asks_although_nobody_wakes_it() {
     let HeadTurn::SteppedBack(until) = head.turn() else { panic!("the second one had no turn") };
     tokio::time::sleep_until(until).await;
     assert!(matches!(head.turn(), HeadTurn::Ask(_)), "it waits for its next poll, and the key is free");
+}
+
+/// Whoever was passed the lease has left the line; what another one has there meanwhile, under the same number, stays.
+#[tokio::test(start_paused = true)]
+async fn one_who_was_passed_the_lease_takes_nobody_else_out_of_the_line() {
+    let (lines, claim) = (Lines::new(Arc::default()), claim());
+    let join = || lines.join(&claim, &SHAPE, 0, TTL);
+    let held = granted(&lines, &claim);
+    let mut first = join();
+    // As the head it knows something that it leaves behind.
+    assert!(matches!(first.turn(), HeadTurn::Local(_)));
+    assert!(matches!(lines.hand_over(&held, 0), Handed::Over { .. }));
+    let mut second = join();
+    assert!(first.take_passed().is_some());
+    drop(first);
+    assert!(matches!(lines.hand_over(&held, 1), Handed::Over { .. }), "nobody is in the line");
+    assert!(second.take_passed().is_some());
 }
