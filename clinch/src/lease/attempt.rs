@@ -138,8 +138,7 @@ impl Attempt {
         self.sent().get_or_insert_with(Instant::now);
     }
 
-    /// The same, by a store whose first byte goes out somewhere else than where the attempt is known: it went out then.
-    #[cfg(feature = "sqlite")]
+    /// The same, by a store that goes on from that moment: it did so then.
     pub(crate) fn sent_from(&self, at: Instant) {
         self.sent().get_or_insert(at);
     }

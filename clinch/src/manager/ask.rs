@@ -313,7 +313,7 @@ impl Core {
     pub(super) fn new_flight(&self, plan: &Plan) -> Flight {
         Flight {
             attempt: Arc::new(self.new_attempt(plan)),
-            boot_at: self.sources.boot_now(),
+            boot_at: self.boot_now(),
             doubtful: false,
             heard_since: self.background.heard.since(),
         }

@@ -1,7 +1,9 @@
 //! From a plan to its outcome: by entering again, as the strategy says, and with a guard at the end.
 
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use tracing::{Instrument, Span};
 
@@ -16,24 +18,72 @@ use super::seen::Attempting;
 use super::tenure::Tenure;
 use crate::error::{Denied, DeniedBy, Error};
 use crate::key::Key;
-use crate::lease::{ClaimKey, Holder, Mode};
+use crate::lease::{ClaimKey, Claims, Holder, Mode};
+
+type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>;
 
 /// A wish on its way.
 pub(super) enum Taking<'a> {
     Ended(Result<Outcome, Error>),
-    Waits(Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>),
+    Waits(Waiting<'a>),
 }
 
 impl<'a> Taking<'a> {
     fn waits(future: impl Future<Output = Result<Outcome, Error>> + Send + 'a, span: Span) -> Self {
         Self::Waits(if span.is_disabled() { Box::pin(future) } else { Box::pin(future.instrument(span)) })
     }
+}
 
-    /// What comes of it.
-    pub(super) async fn outcome(self) -> Result<Outcome, Error> {
-        match self {
-            Self::Ended(result) => result,
-            Self::Waits(future) => future.await,
+/// The future of a wish. It begins when it is first polled, and what needs no waiting is done then. `told` says what of the
+/// outcome is told, unless that is known at the beginning.
+///
+/// By hand, because an `async fn` has room for the wish twice and for its outcome three times, and a future is moved.
+pub(super) struct Wish<'a, B, T> {
+    state: State<'a, B>,
+    told: fn(Outcome) -> Result<T, Error>,
+}
+
+enum State<'a, B> {
+    New(B),
+    Waits(Waiting<'a>),
+    Over,
+}
+
+impl<'a, B, T> Wish<'a, B, T>
+where
+    B: FnOnce() -> Result<ControlFlow<T, Taking<'a>>, Error>,
+{
+    pub(super) const fn new(begin: B, told: fn(Outcome) -> Result<T, Error>) -> Self {
+        Self { state: State::New(begin), told }
+    }
+}
+
+// Nothing in it is pinned: what it begins with is moved out, and what waits is in a box.
+impl<B, T> Unpin for Wish<'_, B, T> {}
+
+impl<'a, B, T> Future for Wish<'a, B, T>
+where
+    B: FnOnce() -> Result<ControlFlow<T, Taking<'a>>, Error>,
+{
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let told = self.told;
+        let mut waiting = match std::mem::replace(&mut self.state, State::Over) {
+            State::New(begin) => match begin()? {
+                ControlFlow::Break(told) => return Poll::Ready(Ok(told)),
+                ControlFlow::Continue(Taking::Ended(result)) => return Poll::Ready(result.and_then(told)),
+                ControlFlow::Continue(Taking::Waits(waiting)) => waiting,
+            },
+            State::Waits(waiting) => waiting,
+            State::Over => return Poll::Pending,
+        };
+        match waiting.as_mut().poll(context) {
+            Poll::Ready(result) => Poll::Ready(result.and_then(told)),
+            Poll::Pending => {
+                self.state = State::Waits(waiting);
+                Poll::Pending
+            }
         }
     }
 }
@@ -53,16 +103,46 @@ impl LockManager {
         tersely: bool,
     ) -> Taking<'_> {
         match self.plan(key, options, guard) {
-            Ok(plan) => self.carry_out(Plan { tersely, ..plan }),
+            Ok(mut plan) => {
+                plan.tersely = tersely;
+                self.carry_out(plan)
+            }
             Err(error) => Taking::Ended(Err(error)),
         }
     }
 
+    /// Takes a lock for one who does not ask why it was denied, if it was. Where this process itself holds the key, that is known
+    /// before anything is planned.
+    pub(super) fn try_to_take<T>(
+        &self,
+        key: Key,
+        mut options: LockOptions,
+    ) -> Result<ControlFlow<Option<T>, Taking<'_>>, Error> {
+        let scope = Scope::current(&self.core);
+        // Who is in a scope may enter again, and who listens is told of each attempt.
+        let simple = scope.is_none() && options.is_simple_try() && !tracing::enabled!(tracing::Level::DEBUG);
+        if !simple || self.core.closing.is_closed() {
+            return Ok(ControlFlow::Continue(self.take_lock(key, options, None, true)));
+        }
+        options.check(self.core.max_ttl)?;
+        let claim = options.lock_on(key);
+        if self.core.lines.is_held_here(claim.on(), |held| self.core.background.heard.watch(held)) {
+            self.core.telemetry.denied_at_once(options.name.as_deref().unwrap_or("lock"));
+            return Ok(ControlFlow::Break(None));
+        }
+        let mut plan = Plan::new(Claims::One(claim), options, self.core.conditions(None))?;
+        plan.tersely = true;
+        Ok(ControlFlow::Continue(self.carry_out_in(scope, plan)))
+    }
+
     /// Takes what is planned, and lets it be seen. What needs no waiting is done now; the rest is a future of its own, so that
     /// nobody carries it around who does not need it.
-    pub(super) fn carry_out(&self, mut plan: Plan) -> Taking<'_> {
+    pub(super) fn carry_out(&self, plan: Plan) -> Taking<'_> {
+        self.carry_out_in(Scope::current(&self.core), plan)
+    }
+
+    fn carry_out_in(&self, scope: Option<Scope>, mut plan: Plan) -> Taking<'_> {
         let attempting = plan.seen.attempting(&plan.claims);
-        let scope = Scope::current(&self.core);
         plan.scope = scope.as_ref().map_or(0, Scope::id);
         if let Some(result) = plan.seen.span.in_scope(|| self.at_once(&plan, scope.as_ref())) {
             attempting.ended(&result);

@@ -36,6 +36,8 @@ pub(super) struct Core {
     pub(super) can: Capabilities,
     /// Whether an acquire ends by itself within twice the time of a call.
     pub(super) limited: bool,
+    /// Whether the engine is in this process, and stands still with it.
+    in_process: bool,
     /// Whether nobody else uses the store.
     pub(super) owns_store: bool,
     pub(super) sources: Sources,
@@ -82,6 +84,7 @@ impl Core {
         let _ = write!(owner, ":{}:", std::process::id());
         Self {
             can: store.capabilities(),
+            in_process: store.at_once().is_some(),
             limited: store.call_limit().is_some_and(|limit| limit <= call_timeout),
             store: telemetry::measured(store, call_timeout),
             owns_store,
@@ -120,6 +123,11 @@ impl Core {
             self.sources.task(),
             self.sources.wall_ms(),
         )
+    }
+
+    /// The clock that does not stop when the machine sleeps, where the engine does not either.
+    pub(super) fn boot_now(&self) -> Option<Duration> {
+        if self.in_process { None } else { self.sources.boot_now() }
     }
 
     pub(super) fn fence_floor(&self) -> Fence {

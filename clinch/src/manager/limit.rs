@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::ops::ControlFlow;
 
 use super::LockManager;
+use super::carry_out::{Taking, Wish};
 use super::guard::{Lease, LockGuard};
 use super::options::LockOptions;
 use super::outcome::Outcome;
@@ -74,8 +76,11 @@ impl Limit {
     ///
     /// # Cancel safety
     /// Safe, as [`LockManager::try_lock`].
-    pub async fn try_acquire(&self, options: impl Into<LockOptions>) -> Result<Option<LockGuard>, Error> {
-        self.attempt(options).await?.or_denied()
+    pub fn try_acquire(
+        &self,
+        options: impl Into<LockOptions>,
+    ) -> impl Future<Output = Result<Option<LockGuard>, Error>> {
+        Wish::new(move || self.take(None, options.into()), Outcome::or_denied)
     }
 
     /// Takes a permit, waiting at most the options' `wait` for it.
@@ -86,8 +91,8 @@ impl Limit {
     ///
     /// # Cancel safety
     /// Safe, as [`LockManager::try_lock`].
-    pub async fn acquire(&self, options: impl Into<LockOptions>) -> Result<LockGuard, Error> {
-        self.attempt(options).await?.or_error()
+    pub fn acquire(&self, options: impl Into<LockOptions>) -> impl Future<Output = Result<LockGuard, Error>> {
+        Wish::new(move || self.take(None, options.into()), Outcome::or_error)
     }
 
     /// Takes a permit, or says in full why not.
@@ -97,18 +102,26 @@ impl Limit {
     ///
     /// # Cancel safety
     /// Safe, as [`LockManager::try_lock`].
-    pub async fn attempt(&self, options: impl Into<LockOptions>) -> Result<Outcome, Error> {
-        self.attempt_by(None, options.into()).await
+    pub fn attempt(&self, options: impl Into<LockOptions>) -> impl Future<Output = Result<Outcome, Error>> {
+        Wish::new(move || self.take(None, options.into()), Ok)
     }
 
     /// The same for the guard of this name.
-    pub(crate) async fn attempt_by(
+    pub(crate) fn attempt_by(
         &self,
         guard: Option<&str>,
         options: LockOptions,
-    ) -> Result<Outcome, Error> {
+    ) -> impl Future<Output = Result<Outcome, Error>> {
+        Wish::new(move || self.take(guard, options), Ok)
+    }
+
+    fn take<T>(
+        &self,
+        guard: Option<&str>,
+        options: LockOptions,
+    ) -> Result<ControlFlow<T, Taking<'_>>, Error> {
         let plan = Plan::permit(self, options, self.manager.core.conditions(guard))?;
-        self.manager.carry_out(plan).outcome().await
+        Ok(ControlFlow::Continue(self.manager.carry_out(plan)))
     }
 
     /// Runs `block` with a permit and gives it back on every way out, as [`LockManager::with_lock`] does with a lock.

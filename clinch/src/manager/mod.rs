@@ -40,11 +40,13 @@ mod tenure;
 mod with_lock;
 
 use std::fmt;
+use std::ops::ControlFlow::Continue;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
+use self::carry_out::Wish;
 use self::core::{Core, Life};
 #[cfg(feature = "submit")]
 use self::plan::Plan;
@@ -174,12 +176,12 @@ impl LockManager {
     /// Safe: a dropped call leaves nothing behind. What it may have been granted meanwhile is given to the next one who
     /// asks for the same, or back to the engine in the background. But do not keep a call without polling it: callers of
     /// the same process share one call per key, and a waiter may be handed the lease while nobody polls it.
-    pub async fn try_lock(
+    pub fn try_lock(
         &self,
         key: impl IntoKey,
         options: impl Into<LockOptions>,
-    ) -> Result<Option<LockGuard>, Error> {
-        self.take_lock(key.into_key()?, options.into(), None, true).outcome().await?.or_denied()
+    ) -> impl Future<Output = Result<Option<LockGuard>, Error>> {
+        Wish::new(|| self.try_to_take(key.into_key()?, options.into()), Outcome::or_denied)
     }
 
     /// Takes the lock, or says in full why not.
@@ -189,23 +191,24 @@ impl LockManager {
     ///
     /// # Cancel safety
     /// Safe, as [`try_lock`](Self::try_lock).
-    pub async fn attempt(
+    pub fn attempt(
         &self,
         key: impl IntoKey,
         options: impl Into<LockOptions>,
-    ) -> Result<Outcome, Error> {
-        self.take_lock(key.into_key()?, options.into(), None, false).outcome().await
+    ) -> impl Future<Output = Result<Outcome, Error>> {
+        let begin = || Ok(Continue(self.take_lock(key.into_key()?, options.into(), None, false)));
+        Wish::new(begin, Ok)
     }
 
     /// The same for the guard of this name.
     #[cfg(feature = "submit")]
-    pub(crate) async fn attempt_by(
+    pub(crate) fn attempt_by(
         &self,
         guard: &str,
         key: Key,
         options: LockOptions,
-    ) -> Result<Outcome, Error> {
-        self.take_lock(key, options, Some(guard), false).outcome().await
+    ) -> impl Future<Output = Result<Outcome, Error>> {
+        Wish::new(move || Ok(Continue(self.take_lock(key, options, Some(guard), false))), Ok)
     }
 
     /// Takes the lock, waiting at most the options' `wait` for it.
@@ -215,8 +218,13 @@ impl LockManager {
     ///
     /// # Cancel safety
     /// Safe, as [`try_lock`](Self::try_lock): a waiter that is dropped leaves the line.
-    pub async fn lock(&self, key: impl IntoKey, options: impl Into<LockOptions>) -> Result<LockGuard, Error> {
-        self.take_lock(key.into_key()?, options.into(), None, false).outcome().await?.or_error()
+    pub fn lock(
+        &self,
+        key: impl IntoKey,
+        options: impl Into<LockOptions>,
+    ) -> impl Future<Output = Result<LockGuard, Error>> {
+        let begin = || Ok(Continue(self.take_lock(key.into_key()?, options.into(), None, false)));
+        Wish::new(begin, Outcome::or_error)
     }
 
     /// Runs `block` under the lock and gives the lock back on every way out: value, error, panic, dropped future.
@@ -261,36 +269,39 @@ impl LockManager {
 
     /// Takes the place in a duplicate window, or says in full why not.
     #[cfg(feature = "submit")]
-    pub(crate) async fn attempt_duplicate(
+    pub(crate) fn attempt_duplicate(
         &self,
         guard: &str,
         key: Key,
         options: LockOptions,
-    ) -> Result<Outcome, Error> {
-        self.attempt_recorded(Claim::duplicate, guard, key, options).await
+    ) -> impl Future<Output = Result<Outcome, Error>> {
+        self.attempt_recorded(Claim::duplicate, guard, key, options)
     }
 
     /// Takes an idempotency key, or says in full why not.
     #[cfg(feature = "http")]
-    pub(crate) async fn attempt_idempotent(
+    pub(crate) fn attempt_idempotent(
         &self,
         guard: &str,
         key: Key,
         options: LockOptions,
-    ) -> Result<Outcome, Error> {
-        self.attempt_recorded(Claim::idempotent, guard, key, options).await
+    ) -> impl Future<Output = Result<Outcome, Error>> {
+        self.attempt_recorded(Claim::idempotent, guard, key, options)
     }
 
     #[cfg(feature = "submit")]
-    async fn attempt_recorded(
+    fn attempt_recorded(
         &self,
         claim: fn(Key, Duration) -> Claim,
         guard: &str,
         key: Key,
         options: LockOptions,
-    ) -> Result<Outcome, Error> {
-        let plan = Plan::recorded(claim, key, options, self.core.conditions(Some(guard)))?;
-        self.carry_out(plan).outcome().await
+    ) -> impl Future<Output = Result<Outcome, Error>> {
+        let begin = move || {
+            let plan = Plan::recorded(claim, key, options, self.core.conditions(Some(guard)))?;
+            Ok(Continue(self.carry_out(plan)))
+        };
+        Wish::new(begin, Ok)
     }
 
     /// The meter of the guards of this name.

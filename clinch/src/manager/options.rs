@@ -385,6 +385,11 @@ impl LockOptions {
         self.check_kind()
     }
 
+    /// Whether it is a try of what every engine can do, and that only a holder of the key itself stands in the way of.
+    pub(super) fn is_simple_try(&self) -> bool {
+        self.wait.is_zero() && !self.shared && !self.fenced && self.fair.is_none() && self.limits.is_empty()
+    }
+
     /// The claim of such a lock on a key. A fenced one has no floor yet.
     pub(super) fn lock_on(&self, key: Key) -> Claim {
         let lock = if self.shared { Claim::shared } else { Claim::exclusive };

@@ -120,8 +120,13 @@ impl Plan {
         Self::new(claims, options, conditions)
     }
 
+    /// Claims that such options make, which were checked.
     #[inline]
-    fn new(claims: Claims, options: LockOptions, conditions: Conditions<'_>) -> Result<Self, Error> {
+    pub(super) fn new(
+        claims: Claims,
+        options: LockOptions,
+        conditions: Conditions<'_>,
+    ) -> Result<Self, Error> {
         let Conditions { can, telemetry, guard, .. } = conditions;
         Attempt::check(&claims).map_err(|error| match error {
             AttemptError::NoClaim => Error::option("keys", &0, "accepted is at least one"),

@@ -192,7 +192,7 @@ impl Core {
     /// Sends one call for these leases and queues what comes next for each.
     pub(super) async fn renew(self: &Arc<Self>, batch: Vec<Renewed>) {
         // Before the call and so before the send: the boot clock's count is a little on the careful side.
-        let boot_at = self.sources.boot_now();
+        let boot_at = self.boot_now();
         let (mut leases, mut jobs) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for renewed in batch {
             let held = renewed.held.clone();

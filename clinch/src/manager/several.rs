@@ -1,7 +1,10 @@
 //! Several keys: all or none of them, or each for itself in one exchange.
 
+use std::ops::ControlFlow::Continue;
+
 use super::LockManager;
 use super::ask::Reply;
+use super::carry_out::Wish;
 use super::guard::LockGuard;
 use super::options::LockOptions;
 use super::outcome::Outcome;
@@ -68,14 +71,17 @@ impl LockManager {
     ///
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
-    pub async fn attempt_all(
+    pub fn attempt_all(
         &self,
         keys: impl IntoIterator<Item = impl IntoKey>,
         options: impl Into<LockOptions>,
-    ) -> Result<Outcome, Error> {
-        let keys: Result<Vec<_>, _> = keys.into_iter().map(IntoKey::into_key).collect();
-        let plan = Plan::lock_all(keys?, options.into(), self.core.conditions(None))?;
-        self.carry_out(plan).outcome().await
+    ) -> impl Future<Output = Result<Outcome, Error>> {
+        let begin = || {
+            let keys: Result<Vec<_>, _> = keys.into_iter().map(IntoKey::into_key).collect();
+            let plan = Plan::lock_all(keys?, options.into(), self.core.conditions(None))?;
+            Ok(Continue(self.carry_out(plan)))
+        };
+        Wish::new(begin, Ok)
     }
 
     /// Tries the locks on many keys that have nothing to do with each other, each with its own options and its own outcome,

@@ -42,6 +42,11 @@ fn bounded(guard: &str) -> Arc<str> {
 pub(crate) struct Telemetry(Resolved<RwLock<HashMap<Arc<str>, Meter>>>);
 
 impl Telemetry {
+    /// An attempt of a guard of this name was denied in the moment in which it began.
+    pub(crate) fn denied_at_once(&self, guard: &str) {
+        self.meter(guard).attempted(Attempted::DeniedByLock, Instant::now());
+    }
+
     /// The meter of the guards of this name.
     pub(crate) fn meter(&self, guard: &str) -> Meter {
         let meters = self.0.get(|| {

@@ -205,6 +205,14 @@ impl Lines {
         (standing == Standing::Valid).then_some(held)
     }
 
+    /// Whether this process has a lease because of which nobody can have the whole key; `found` is told of it.
+    pub(super) fn is_held_here(&self, on: &ClaimKey, found: impl FnOnce(&Arc<Held>)) -> bool {
+        let shard = self.shard(on);
+        let mut leases = shard.get(on).into_iter().flat_map(|slot| &slot.leases);
+        let held = leases.find(|held| held.standing() == Standing::Valid);
+        held.map(found).is_some()
+    }
+
     /// A try comes that wants one place.
     pub(super) fn enter<'a>(&'a self, claim: &'a Claim, shape: &Shape) -> Entry<'a> {
         let (on, mode) = (claim.on(), claim.mode());

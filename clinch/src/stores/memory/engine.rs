@@ -165,17 +165,21 @@ impl Shared {
 
     pub(super) fn acquire(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
         steps::serves(attempt)?;
-        attempt.sending();
-        match self.decide(attempt) {
+        let now = Instant::now();
+        attempt.sent_from(now);
+        match self.decide(attempt, now) {
             // Room may be taken by leases that have expired but were not swept yet.
-            Err(error) if error.kind() == ErrorKind::Full && self.sweep_if_due() => self.decide(attempt),
+            Err(error) if error.kind() == ErrorKind::Full && self.sweep_if_due() => {
+                self.decide(attempt, Instant::now())
+            }
             answer => answer,
         }
     }
 
-    fn decide(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
+    /// `now` is from before the locks: what ended while they were waited for had not when this was asked.
+    fn decide(&self, attempt: &Attempt, now: Instant) -> Result<Verdict, StoreError> {
         let mut locks = self.lock(attempt.claims());
-        steps::acquire(&mut locks, attempt, Instant::now())
+        steps::acquire(&mut locks, attempt, now)
     }
 
     /// Makes room for `new` leases, or fails.
