@@ -69,6 +69,10 @@ impl<'a> Rider<'a> {
 
 impl Drop for Rider<'_> {
     fn drop(&mut self) {
+        if matches!(*self.seat.turn(), Turn::Answer(_) | Turn::Gone) {
+            // Whoever was answered, or took the role, is no longer among the tries.
+            return;
+        }
         let (on, mode) = (self.claim.on(), self.claim.mode());
         self.lines.with_slot(on, |slot| {
             let turn = std::mem::replace(&mut *self.seat.turn(), Turn::Gone);
