@@ -10,6 +10,7 @@ use super::address::Replicas;
 use super::error::{nonsense, refused_in_words};
 use super::keys::Names;
 use super::scripts::{self, Call};
+use super::wake::Wake;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Patience, Record, Space, Token};
 use crate::store::{Denial, ErrorKind, Grant, StoreError, Verdict};
 
@@ -115,15 +116,17 @@ fn acquire_by(names: &Names, attempt: &Attempt, confirmed_by_others: bool) -> Ca
             }
         }
         (Way::Queued { confirm }, [claim]) => {
-            let on = claim.on();
-            let [queue, queued] = names.queue(on);
-            let call = scripts::ACQUIRE_QUEUED.call().key(names.key(on)).key(queue).key(queued);
-            let call = call.key(names.writer(on)).arg(token).arg(millis(claim.ttl()));
+            let mut around = names.around_queue(claim.on());
+            let floor = floor(claim);
+            let call = scripts::ACQUIRE_QUEUED.call_at_once(if floor.is_some() { 5 } else { 4 });
+            let call = call.key(around.key()).key(around.queue()).key(around.queued()).key(around.writer());
+            let call = if floor.is_some() { call.key(names.fence(claim.on())) } else { call };
             let left = u64::try_from(patience.left().as_millis()).unwrap_or(u64::MAX).min(LONGEST);
-            let call = call.arg(left).arg(millis(confirm)).arg(names.channel(on)).arg(names.listener());
-            match floor(claim) {
+            let call = call.arg(token).arg(millis(claim.ttl())).arg(left).arg(millis(confirm));
+            let call = call.arg(around.channel()).arg(names.listener());
+            match floor {
                 // Its number is given when it asks.
-                Some(floor) => call.key(names.fence(on)).arg("").arg(floor),
+                Some(floor) => call.arg("").arg(floor),
                 None if confirmed_by_others => call.arg(""),
                 None => call.arg(names.asked_now()),
             }
@@ -255,7 +258,7 @@ pub(super) fn released_some<'a>(
     let held = answer.next() == Some(1);
     let heard = claims.zip(answer).filter(|(_, receivers)| *receivers > 0);
     let told = heard.map(|(claim, receivers)| (names.channel(claim.on()), receivers)).collect();
-    Ok(Released { held, told })
+    Ok(Released { held, heirs: 0, told })
 }
 
 /// The kind and the keys of a claim, as `claims.lua` reads them.
@@ -339,10 +342,10 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
             if waits && on.space == Space::Lock { call.key(names.writer(on)) } else { call }
         }
         (Way::Queued { .. }, [claim]) => {
-            let on = claim.on();
-            let [queue, queued] = names.queue(on);
-            let call = scripts::RELEASE_QUEUED.call().key(names.key(on)).key(queue).key(queued);
-            call.key(names.writer(on)).arg(token).arg(names.channel(on)).arg(took_turn(lease))
+            let mut around = names.around_queue(claim.on());
+            let call = scripts::RELEASE_QUEUED.call_at_once(4);
+            let call = call.key(around.key()).key(around.queue()).key(around.queued()).key(around.writer());
+            call.arg(token).arg(around.channel()).arg(took_turn(lease))
         }
         (Way::Permit { .. }, [claim]) => {
             let on = claim.on();
@@ -382,15 +385,31 @@ pub(super) fn complete(
 #[derive(Debug)]
 pub(super) struct Released {
     pub(super) held: bool,
+    /// How many heard that the key is kept for them now.
+    pub(super) heirs: usize,
     /// The channels on which somebody heard it, and how many subscribers the server says that were.
     pub(super) told: Vec<(String, usize)>,
 }
 
 impl Released {
+    /// How many were woken.
+    pub(super) fn woken(self, wake: &Wake) -> usize {
+        let fired = self.told.into_iter().map(|(channel, receivers)| wake.fired(&channel, receivers));
+        fired.sum::<usize>() + self.heirs
+    }
+
     /// Nobody hears most releases, and then no channel need be named.
     fn new(held: bool, receivers: usize, channel: impl FnOnce() -> String) -> Self {
-        Self { held, told: if receivers == 0 { Vec::new() } else { vec![(channel(), receivers)] } }
+        let told = if receivers == 0 { Vec::new() } else { vec![(channel(), receivers)] };
+        Self { held, heirs: 0, told }
     }
+}
+
+/// Whether it was held, and how many heard of it, as scripts tell that in one number.
+fn held_and_heard(woken: i64) -> (bool, usize) {
+    let held = woken >= 0;
+    let heard = if held { woken } else { -1 - woken };
+    (held, heard.try_into().unwrap_or(0))
 }
 
 /// What became of a release; or of a completion, which answers as the release of one exclusive claim does.
@@ -398,17 +417,16 @@ pub(super) fn released(names: &Names, lease: &Attempt, answer: Value) -> Result<
     match (way(lease), lease.claims()) {
         (Way::Plain, [claim]) => {
             let woken: i64 = redis::from_redis_value(answer).map_err(nonsense)?;
-            let held = woken >= 0;
-            let receivers = if held { woken } else { -1 - woken };
-            Ok(Released::new(held, receivers.try_into().unwrap_or(0), || names.channel(claim.on())))
+            let (held, receivers) = held_and_heard(woken);
+            Ok(Released::new(held, receivers, || names.channel(claim.on())))
         }
         (Way::Queued { .. }, [claim]) => {
-            let (held, receivers, listener): (bool, usize, String) =
-                redis::from_redis_value(answer).map_err(nonsense)?;
-            Ok(Released::new(held, receivers, || match listener.as_str() {
-                "" => names.channel(claim.on()),
-                listener => names.turns(claim.on(), listener),
-            }))
+            if let Value::Int(heard) = answer {
+                let (held, heirs) = held_and_heard(heard);
+                return Ok(Released { held, heirs, told: Vec::new() });
+            }
+            let (held, receivers): (bool, usize) = redis::from_redis_value(answer).map_err(nonsense)?;
+            Ok(Released::new(held, receivers, || names.channel(claim.on())))
         }
         (_, claims) => released_some(names, claims.iter(), answer),
     }
@@ -424,6 +442,12 @@ pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, Store
             let (holder, left): (Vec<u8>, i64) =
                 redis::from_redis_value(Value::Array(words)).map_err(nonsense)?;
             Ok(denied(attempt, 1, "v", holder, left, left))
+        }
+        // Of one in a queue.
+        Value::Array(words) if words.len() == 3 => {
+            let (holder, left, again): (Vec<u8>, i64, i64) =
+                redis::from_redis_value(Value::Array(words)).map_err(nonsense)?;
+            Ok(denied(attempt, 1, "v", holder, left, again))
         }
         words => {
             let (place, kind, holder, left, again): (usize, String, Vec<u8>, i64, i64) =

@@ -176,14 +176,14 @@ impl RedisClusterStore {
             let claims = claims::some(lease, places);
             (answer.and_then(|answer| claims::released_some(&self.names, claims, answer)), trip.answered)
         });
-        let mut all = Ok(Released { held: true, told: Vec::new() });
+        let mut all = Ok(Released { held: true, heirs: 0, told: Vec::new() });
         let mut answered = Vec::new();
         for (released, over) in join_all(releases).await {
             answered.extend(over);
             all = match (all, released) {
                 (Ok(all), Ok(one)) => {
                     let told = all.told.into_iter().chain(one.told).collect();
-                    Ok(Released { held: all.held && one.held, told })
+                    Ok(Released { held: all.held && one.held, heirs: 0, told })
                 }
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };

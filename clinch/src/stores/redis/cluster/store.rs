@@ -19,7 +19,7 @@ use crate::store::{
 };
 use crate::stores::in_flight::Purpose;
 use crate::stores::redis::address::{self, Replicas, Servers};
-use crate::stores::redis::claims::{self, Released};
+use crate::stores::redis::claims;
 use crate::stores::redis::confirm;
 use crate::stores::redis::error::nonsense;
 use crate::stores::redis::keys::Names;
@@ -200,9 +200,8 @@ impl RedisClusterStore {
             Err(_) => over.iter().for_each(|leg| route.abandon(leg)),
         }
         let conclusive = unanswered.iter().all(|(leg, _)| was_answered(leg));
-        let Released { held, told } = released?;
-        let woken: usize =
-            told.into_iter().map(|(channel, receivers)| self.wake.fired(&channel, receivers)).sum();
+        let released = released?;
+        let (held, woken) = (released.held, released.woken(&self.wake));
         // Where channels are not sharded, each server knows of its own subscribers only.
         Ok(Release { held, conclusive, woken: self.sharded.then_some(woken) })
     }
