@@ -118,18 +118,21 @@ fn acquire_by(names: &Names, attempt: &Attempt, confirmed_by_others: bool) -> Ca
         (Way::Queued { confirm }, [claim]) => {
             let mut around = names.around_queue(claim.on());
             let floor = floor(claim);
-            let call = scripts::ACQUIRE_QUEUED.call_at_once(if floor.is_some() { 5 } else { 4 });
-            let call = call.key(around.key()).key(around.queue()).key(around.queued()).key(around.writer());
-            let call = if floor.is_some() { call.key(names.fence(claim.on())) } else { call };
             let left = u64::try_from(patience.left().as_millis()).unwrap_or(u64::MAX).min(LONGEST);
-            let call = call.arg(token).arg(millis(claim.ttl())).arg(left).arg(millis(confirm));
-            let call = call.arg(around.channel()).arg(names.listener());
-            match floor {
-                // Its number is given when it asks.
-                Some(floor) => call.arg("").arg(floor),
-                None if confirmed_by_others => call.arg(""),
-                None => call.arg(names.asked_now()),
-            }
+            scripts::ACQUIRE_QUEUED.call_at_once(if floor.is_some() { 5 } else { 4 }, |words| {
+                words.arg(around.key()).arg(around.queue()).arg(around.queued()).arg(around.writer());
+                if floor.is_some() {
+                    words.arg(names.fence(claim.on()));
+                }
+                words.arg(token).arg(millis(claim.ttl())).arg(left).arg(millis(confirm));
+                words.arg(around.channel()).arg(names.listener());
+                match floor {
+                    // Its number is given when it asks.
+                    Some(floor) => words.arg("").arg(floor),
+                    None if confirmed_by_others => words.arg(""),
+                    None => words.arg(names.asked_now()),
+                };
+            })
         }
         (Way::Plain, [claim]) if claim.on().space == Space::Lock => {
             let on = claim.on();
@@ -343,9 +346,10 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
         }
         (Way::Queued { .. }, [claim]) => {
             let mut around = names.around_queue(claim.on());
-            let call = scripts::RELEASE_QUEUED.call_at_once(4);
-            let call = call.key(around.key()).key(around.queue()).key(around.queued()).key(around.writer());
-            call.arg(token).arg(around.channel()).arg(took_turn(lease))
+            scripts::RELEASE_QUEUED.call_at_once(4, |words| {
+                words.arg(around.key()).arg(around.queue()).arg(around.queued()).arg(around.writer());
+                words.arg(token).arg(around.channel()).arg(took_turn(lease));
+            })
         }
         (Way::Permit { .. }, [claim]) => {
             let on = claim.on();
@@ -444,9 +448,10 @@ pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, Store
             Ok(denied(attempt, 1, "v", holder, left, left))
         }
         // Of one in a queue.
-        Value::Array(words) if words.len() == 3 => {
-            let (holder, left, again): (Vec<u8>, i64, i64) =
-                redis::from_redis_value(Value::Array(words)).map_err(nonsense)?;
+        Value::BulkString(words) => {
+            let mut words = words.splitn(3, |byte| *byte == b' ');
+            let (left, again) = (number(words.next())?, number(words.next())?);
+            let holder = words.next().unwrap_or_default().to_vec();
             Ok(denied(attempt, 1, "v", holder, left, again))
         }
         words => {
@@ -455,6 +460,12 @@ pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, Store
             Ok(denied(attempt, place, &kind, holder, left, again))
         }
     }
+}
+
+/// A number in a text.
+fn number(digits: Option<&[u8]>) -> Result<i64, StoreError> {
+    let digits = std::str::from_utf8(digits.unwrap_or_default()).map_err(nonsense)?;
+    digits.parse().map_err(nonsense)
 }
 
 fn denied(attempt: &Attempt, place: usize, kind: &str, value: Vec<u8>, left: i64, again: i64) -> Verdict {
@@ -517,7 +528,10 @@ fn named(claim: &Claim, kind: &str, holder: &[u8], left: i64) -> Option<Holder> 
 
 /// Another client's value may be any bytes; it is only shown, and compared where it is text.
 fn token(bytes: &[u8]) -> Token {
-    Token::from_text(String::from_utf8_lossy(bytes))
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Token::from_text(text),
+        Err(_) => Token::from_text(String::from_utf8_lossy(bytes)),
+    }
 }
 
 /// `PTTL`'s answer: never less than 1 ms; `None` for a key that has no expiry or was gone again.

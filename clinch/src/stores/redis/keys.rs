@@ -12,6 +12,9 @@ use crate::lease::{ClaimKey, Space, Token};
 /// How many digits of a token it is known by where others may read them: enough to be its own, and too little to release with.
 const OWN_DIGITS: usize = 16;
 
+/// What the channel of force-releases is called under the prefix.
+const REVOKED: &str = "revoked";
+
 /// The names under one prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
@@ -65,8 +68,8 @@ impl AroundQueue<'_> {
 
     fn name(&mut self, word: &str) -> &str {
         self.name.clear();
-        // The longest word, and what the channel of a listener has behind it.
-        self.name.reserve(self.prefix.len() + self.of.len() + 32);
+        // With the longest word.
+        self.name.reserve(self.prefix.len() + self.of.len() + 8);
         [self.prefix, word, ":", &self.of].into_iter().for_each(|part| self.name.push_str(part));
         &self.name
     }
@@ -157,12 +160,11 @@ impl Names {
     /// The channel on which this store is told which of its attempts in the key's queue has its turn: the key's channel, and
     /// behind it what is of this length.
     pub(super) fn turns(&self, on: &ClaimKey) -> (String, usize) {
-        let mut turns = self.around_queue(on);
-        turns.name("wake");
-        let shared = turns.name.len();
-        turns.name.push(':');
-        turns.name.push_str(self.listener());
-        (turns.name, shared)
+        let ((open, close), prefix) = (braces(on), self.prefix.as_str());
+        let (space, key, listener) = (on.space.word(), on.key.as_str(), self.listener());
+        let turns = joined([prefix, "wake:", open, prefix, space, ":", key, close, ":", listener]);
+        let shared = turns.len() - 1 - listener.len();
+        (turns, shared)
     }
 
     /// What a token is known by on that channel.
@@ -173,7 +175,12 @@ impl Names {
 
     /// The channel on which force-releases are published.
     pub(super) fn revocations(&self) -> String {
-        format!("{}revoked", self.prefix)
+        joined([&self.prefix, REVOKED])
+    }
+
+    /// Whether a channel is that one.
+    pub(super) fn is_of_revocations(&self, channel: &str) -> bool {
+        channel.strip_prefix(self.prefix.as_str()) == Some(REVOKED)
     }
 
     /// What a `SCAN` matches to find all keys under the prefix.
@@ -226,6 +233,7 @@ mod tests {
         assert_eq!(Names::digits(&token), "0011223344556677");
         assert_eq!(Names::digits(&Token::from_text("short")), "short");
         assert_ne!(names.listener(), Names::new("shop").listener());
+        assert!(names.is_of_revocations(&names.revocations()) && !names.is_of_revocations("shop:a:revoked"));
     }
 
     /// However names are put together, they are the same.

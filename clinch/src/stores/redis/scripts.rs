@@ -67,10 +67,11 @@ impl Lua {
         self.call_with(Words::Apart { keys: words(), args: words() })
     }
 
-    /// The same with so many keys, which are all to be named before the first argument: nothing of it is put together twice.
-    pub(super) fn call_at_once(&'static self, keys: usize) -> Call {
+    /// The same with so many keys, which `words` names before the first argument: nothing of it is put together twice.
+    pub(super) fn call_at_once(&'static self, keys: usize, words: impl FnOnce(&mut Cmd)) -> Call {
         let mut command = Cmd::with_capacity(16, 640);
         command.arg(BY_HASH).arg(&self.hash).arg(keys);
+        words(&mut command);
         self.call_with(Words::Together(command))
     }
 
@@ -108,7 +109,7 @@ enum Words {
 }
 
 impl Call {
-    pub(super) fn key(mut self, key: impl ToSingleRedisArg) -> Self {
+    pub(super) fn key(mut self, key: String) -> Self {
         match &mut self.words {
             Words::Apart { keys: words, .. } | Words::Together(words) => words.arg(key),
         };

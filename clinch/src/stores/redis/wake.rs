@@ -216,7 +216,7 @@ impl Wake {
 
     /// Whether what is told on a channel must reach every server.
     pub(super) fn is_for_all(&self, name: &str) -> bool {
-        name == self.names.revocations()
+        self.names.is_of_revocations(name)
     }
 
     /// The server has confirmed these: everybody who waits on them looks once more.

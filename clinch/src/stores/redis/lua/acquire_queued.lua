@@ -12,7 +12,8 @@
 -- ARGV[6]  the listener by which it is told that its turn has come
 -- ARGV[7]  the moment at which it asks, as that one counts; '' if it will ask again before it has the lease
 -- ARGV[8]  for a fenced claim: the floor
--- Returns as `acquire_all.lua` does; of one that is denied only {the token in the way, how long that has left, when to ask again}.
+-- Returns as `acquire_all.lua` does, if it is granted; else one text, because tables are dear: how long what is in the way has
+-- left, when to ask again, and the token in the way, with blanks between them.
 local token, patience, confirm = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local value = redis.pcall('GET', KEY)
 if is_error(value) then return value end
@@ -111,7 +112,7 @@ end
 -- How many are before it.
 local before
 if patience > 0 then
-  local mine = ARGV[6] .. ARGV[4] .. ' ' .. ARGV[7] .. ' ' .. now + patience
+  local mine = ARGV[6] .. ARGV[4] .. ' ' .. ARGV[7] .. ' ' .. string.format('%d', now + patience)
   local new = redis.pcall('HSET', QUEUED, token, mine)
   if type(new) == 'table' then return new end
   -- Who has no field has no place; one that has may have been skipped.
@@ -145,4 +146,4 @@ local left = redis.call('PTTL', KEY)
 local again = left
 -- Those further back ask later, so that a long queue does not ask all at once.
 if left >= 0 and before then again = left + before * confirm end
-return {value, left, again}
+return string.format('%d %d ', left, again) .. value
