@@ -171,28 +171,32 @@ async fn news_of_an_earlier_turn_are_no_grant() {
     let bench = Bench::start().await;
     let (one, two) = (bench.outsider().await, bench.outsider().await);
     let holder = one.lock("k", fair()).await.unwrap();
-    let mut waiter = Box::pin(two.lock("k", fair()));
+    // Kept for so long that only the moment tells that they are old.
+    let mut waiter = Box::pin(two.lock("k", fair().fair_within(LONG)));
     joins(waiter.as_mut(), &bench, 1).await;
     let token = bench.server.command(&["LINDEX", QUEUE, "0"]).text().unwrap();
     // The listener and how long the key is kept, the moment at which it asked, its deadline.
     let entry = || bench.server.command(&["HGET", QUEUED, &token]).text().unwrap();
     let asked = |entry: &str| entry.split(' ').nth(1).unwrap().to_owned();
     let first = entry();
-    let asks_again = async |waiter: Pin<&mut _>, since: &str| {
+    let key_channel = "clinch:wake:{clinch:lock:k}";
+    let channel = format!("{key_channel}:{}", &first[..16]);
+    let mut tell = async |channel: &str, news: &str| {
+        let before = entry();
+        let heard = || bench.server.command(&["PUBLISH", channel, news]).int() == Some(1);
         tokio::select! {
-            _ = waiter => panic!("the key is not kept for it"),
-            () = eventually("it asks again", || asked(&entry()) != asked(since)) => {}
+            _ = waiter.as_mut() => panic!("the key is not kept for it"),
+            () = eventually("it listens", heard) => {}
+        }
+        tokio::select! {
+            _ = waiter.as_mut() => panic!("the key is not kept for it"),
+            () = eventually("it asks", || asked(&entry()) != asked(&before)) => {}
         }
     };
-    asks_again(waiter.as_mut(), &first).await;
-    let channel = format!("clinch:wake:{{clinch:lock:k}}:{}", &first[..16]);
-    let news = format!("{} {}", &token[..16], asked(&first));
-    let mut heard = 0;
-    while heard < 3 {
-        let before = entry();
-        // Nobody hears it before the subscription is there.
-        heard += bench.server.command(&["PUBLISH", &channel, &news]).int().unwrap();
-        asks_again(waiter.as_mut(), &before).await;
+    tell(key_channel, "").await;
+    let old = format!("{} {}", &token[..16], asked(&first));
+    for _ in 0..3 {
+        tell(&channel, &old).await;
     }
     assert!(holder.release().await.unwrap(), "it was never anybody else's");
     assert!(timeout(LONG, waiter).await.unwrap().unwrap().release().await.unwrap());
