@@ -22,6 +22,7 @@ mod error;
 mod keys;
 mod link;
 mod race;
+mod released;
 mod request;
 mod rights;
 mod scripts;
@@ -404,7 +405,7 @@ impl RedisStore {
             (Ok(_), None) => lease.route().revive(),
             (Err(_), None) => {}
         }
-        let released = claims::released(&self.names, lease, answer?)?;
+        let released = released::released(&self.names, lease, answer?)?;
         Ok(Release { held: released.held, conclusive, woken: Some(released.woken(&self.wake)) })
     }
 
