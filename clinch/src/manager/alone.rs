@@ -289,7 +289,7 @@ impl<'a> Alone<'a> {
         let revoked = self.called();
         let reply = self.hand_out(held.clone(), revoked);
         if matches!(reply, Reply::Granted(_)) {
-            core.renewals.confirm(&held, now + kept_for / CONFIRMS_AFTER);
+            core.renewals.confirm(&held, now, kept_for / CONFIRMS_AFTER);
         }
         Some(reply)
     }

@@ -51,8 +51,8 @@ enum Then {
     },
     /// Nothing.
     Nothing,
-    /// Nothing, but it must succeed: the lease has much less than its TTL until then.
-    Confirmed,
+    /// Nothing, but it must succeed: the lease has much less than its TTL until then. It was queued for so long.
+    Confirmed { after: Duration },
     /// The lease, which nobody has meanwhile, goes to the next in line. This is the number under which nobody has it.
     PassOn(u32),
 }
@@ -100,9 +100,9 @@ impl Renewals {
         self.put(Renewed { held: held.clone(), then: Then::Nothing, alone: false }, Instant::now());
     }
 
-    /// Confirms a lease for which the engine only keeps the key yet, at that time if it is still held.
-    pub(super) fn confirm(&self, held: &Arc<Held>, at: Instant) {
-        self.put(Renewed { held: held.clone(), then: Then::Confirmed, alone: false }, at);
+    /// Confirms a lease for which the engine only keeps the key yet, if it is still held after that time.
+    pub(super) fn confirm(&self, held: &Arc<Held>, now: Instant, after: Duration) {
+        self.put(Renewed { held: held.clone(), then: Then::Confirmed { after }, alone: false }, now + after);
     }
 
     /// Renews the lease now and then passes it on, from under this number.
@@ -120,7 +120,7 @@ impl Renewals {
                 }
                 Some(place.clone())
             }
-            Then::Nothing | Then::Confirmed | Then::PassOn(_) => None,
+            Then::Nothing | Then::Confirmed { .. } | Then::PassOn(_) => None,
         };
         self.queue.put(at, renewed, |ticket| {
             if let Some(place) = place {
@@ -136,14 +136,19 @@ impl Renewals {
     pub(super) fn pop(&self, batches: bool) -> Vec<Renewed> {
         let mut batch = Vec::new();
         let most = if batches { BATCH } else { 1 };
+        // Those that are over by now have taken others along too, so that a look at the queue is worth it.
+        let mut is_first = true;
         while batch.len() < most {
             let along = |renewed: &Renewed| match renewed.then {
-                _ if batch.is_empty() => Some(Duration::ZERO),
+                _ if is_first || renewed.alone && batch.is_empty() => Some(Duration::ZERO),
                 _ if renewed.alone => None,
-                Then::Again { every, .. } => Some(every / GOES_ALONG),
-                Then::Nothing | Then::Confirmed | Then::PassOn(_) => Some(Duration::ZERO),
+                Then::Again { every: interval, .. } | Then::Confirmed { after: interval } => {
+                    Some(interval / GOES_ALONG)
+                }
+                Then::Nothing | Then::PassOn(_) => Some(Duration::ZERO),
             };
             let Some(renewed) = self.queue.pop_due_with(along) else { break };
+            is_first = false;
             if renewed.begin() {
                 let alone = renewed.alone;
                 batch.push(renewed);
@@ -160,13 +165,18 @@ impl Renewed {
     fn is_stopped(&self) -> bool {
         match &self.then {
             Then::Again { place, .. } => matches!(*locked(place), Place::Stopped),
-            Then::Nothing | Then::Confirmed | Then::PassOn(_) => false,
+            Then::Nothing | Then::Confirmed { .. } | Then::PassOn(_) => false,
         }
     }
 
-    /// It was taken out of the queue; `false` if its guard has stopped it.
+    /// It was taken out of the queue; `false` if there is nothing to renew any more.
     fn begin(&self) -> bool {
-        let Then::Again { place, .. } = &self.then else { return true };
+        let place = match &self.then {
+            Then::Again { place, .. } => place,
+            // Most are given back long before.
+            Then::Confirmed { .. } => return !self.held.remaining().is_zero(),
+            Then::Nothing | Then::PassOn(_) => return true,
+        };
         let mut place = locked(place);
         if matches!(*place, Place::Stopped) {
             return false;
@@ -261,7 +271,7 @@ impl Core {
                         drop(job);
                         self.pass_on_or_give_back(renewed.held, number);
                     }
-                    Then::Again { .. } | Then::Nothing | Then::Confirmed => {}
+                    Then::Again { .. } | Then::Nothing | Then::Confirmed { .. } => {}
                 }
             }
             Ok(Renewal::Lost) => {
@@ -303,7 +313,7 @@ impl Drop for Next<'_> {
             Then::Again { every, .. } if self.begun => {
                 (renewed.held.remaining() / 4).clamp(SHORTEST_PAUSE, (*every).max(SHORTEST_PAUSE))
             }
-            Then::Confirmed => (renewed.held.remaining() / 8).max(SHORTEST_PAUSE),
+            Then::Confirmed { .. } => (renewed.held.remaining() / 8).max(SHORTEST_PAUSE),
             // Somebody waits for it.
             Then::Again { .. } | Then::PassOn(_) => SHORTEST_PAUSE,
             // The next holder, or the one after, asks for another.

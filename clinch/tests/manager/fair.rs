@@ -12,9 +12,13 @@ fn fair() -> LockOptions {
     LockOptions::new(TTL).wait(LONG).retry_interval(Duration::from_millis(20)).fair()
 }
 
+const LOCK: &str = "clinch:lock:k";
+const QUEUE: &str = "clinch:queue:{clinch:lock:k}";
+const QUEUED: &str = "clinch:queued:{clinch:lock:k}";
+
 async fn queued(bench: &Bench, count: i64) {
-    let key = "clinch:queue:{clinch:lock:k}";
-    eventually("it stands in the queue", || bench.server.command(&["LLEN", key]).int() == Some(count)).await;
+    eventually("it stands in the queue", || bench.server.command(&["LLEN", QUEUE]).int() == Some(count))
+        .await;
 }
 
 /// Polls the waiter until so many stand in the queue.
@@ -138,6 +142,64 @@ async fn a_hand_over_is_the_news_of_it() {
     let guard = timeout(LONG, waiter).await.unwrap().unwrap();
     eventually("it is confirmed", || guard.remaining() > TTL).await;
     assert!(guard.release().await.unwrap());
+}
+
+/// Proves: B7, B5
+/// News that are lost cost the time until the next poll: the key is kept, and whoever asks for what is kept for it confirms.
+#[tokio::test]
+async fn a_turn_whose_news_are_lost_is_found_by_asking() {
+    let bench = Bench::start().await;
+    let (one, two) = (bench.outsider().await, bench.outsider().await);
+    let holder = one.lock("k", fair()).await.unwrap();
+    let mut waiter = Box::pin(two.lock("k", fair()));
+    joins(waiter.as_mut(), &bench, 1).await;
+    // What a release does, without telling anybody.
+    let hand_over = "return redis.call('SET', KEYS[1], redis.call('LPOP', KEYS[2]), 'PX', 60000)";
+    let handed_over = bench.server.command(&["EVAL", hand_over, "2", LOCK, QUEUE]);
+    assert_eq!(handed_over.text().as_deref(), Some("OK"));
+    let guard = timeout(LONG, waiter).await.unwrap().unwrap();
+    assert!(!bench.server.exists(QUEUED), "it has confirmed");
+    assert!(guard.remaining() > TTL / 2);
+    assert!(!holder.release().await.unwrap());
+    assert!(guard.release().await.unwrap());
+}
+
+/// Proves: B7
+/// News of a turn that has passed are no grant: whoever has asked since was told that it is not its turn.
+#[tokio::test]
+async fn news_of_an_earlier_turn_are_no_grant() {
+    let bench = Bench::start().await;
+    let (one, two) = (bench.outsider().await, bench.outsider().await);
+    let holder = one.lock("k", fair()).await.unwrap();
+    // Kept for so long that only the moment tells that they are old.
+    let mut waiter = Box::pin(two.lock("k", fair().fair_within(LONG)));
+    joins(waiter.as_mut(), &bench, 1).await;
+    let token = bench.server.command(&["LINDEX", QUEUE, "0"]).text().unwrap();
+    // The listener and how long the key is kept, the moment at which it asked, its deadline.
+    let entry = || bench.server.command(&["HGET", QUEUED, &token]).text().unwrap();
+    let asked = |entry: &str| entry.split(' ').nth(1).unwrap().to_owned();
+    let first = entry();
+    let key_channel = "clinch:wake:{clinch:lock:k}";
+    let channel = format!("{key_channel}:{}", &first[..16]);
+    let mut tell = async |channel: &str, news: &str| {
+        let before = entry();
+        let heard = || bench.server.command(&["PUBLISH", channel, news]).int() == Some(1);
+        tokio::select! {
+            _ = waiter.as_mut() => panic!("the key is not kept for it"),
+            () = eventually("it listens", heard) => {}
+        }
+        tokio::select! {
+            _ = waiter.as_mut() => panic!("the key is not kept for it"),
+            () = eventually("it asks", || asked(&entry()) != asked(&before)) => {}
+        }
+    };
+    tell(key_channel, "").await;
+    let old = format!("{} {}", &token[..16], asked(&first));
+    for _ in 0..3 {
+        tell(&channel, &old).await;
+    }
+    assert!(holder.release().await.unwrap(), "it was never anybody else's");
+    assert!(timeout(LONG, waiter).await.unwrap().unwrap().release().await.unwrap());
 }
 
 /// Proves: B7

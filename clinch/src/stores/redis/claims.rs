@@ -28,7 +28,7 @@ const TOO_HIGH: u64 = 1 << 52;
 
 /// Which scripts serve an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     /// One exclusive claim, out of the queue.
     Plain,
     /// One exclusive claim on a lock, in the key's queue.
@@ -42,7 +42,7 @@ enum Way {
     General,
 }
 
-fn way(attempt: &Attempt) -> Way {
+pub(super) fn way(attempt: &Attempt) -> Way {
     match (attempt.claims(), attempt.patience()) {
         ([claim], Patience::Queue { confirm, .. })
             if claim.mode() == Mode::Exclusive && claim.on().space == Space::Lock =>
@@ -115,18 +115,23 @@ fn acquire_by(names: &Names, attempt: &Attempt, confirmed_by_others: bool) -> Ca
             }
         }
         (Way::Queued { confirm }, [claim]) => {
-            let on = claim.on();
-            let [queue, queued] = names.queue(on);
-            let call = scripts::ACQUIRE_QUEUED.call().key(names.key(on)).key(queue).key(queued);
-            let call = call.key(names.writer(on)).arg(token).arg(millis(claim.ttl()));
+            let mut around = names.around_queue(claim.on());
+            let floor = floor(claim);
             let left = u64::try_from(patience.left().as_millis()).unwrap_or(u64::MAX).min(LONGEST);
-            let call = call.arg(left).arg(millis(confirm)).arg(names.channel(on)).arg(names.listener());
-            match floor(claim) {
-                // Its number is given when it asks.
-                Some(floor) => call.key(names.fence(on)).arg("").arg(floor),
-                None if confirmed_by_others => call.arg(""),
-                None => call.arg(names.asked_now()),
-            }
+            scripts::ACQUIRE_QUEUED.call_at_once(if floor.is_some() { 5 } else { 4 }, |words| {
+                words.arg(around.key()).arg(around.queue()).arg(around.queued()).arg(around.writer());
+                if floor.is_some() {
+                    words.arg(names.fence(claim.on()));
+                }
+                words.arg(token).arg(millis(claim.ttl())).arg(left).arg(millis(confirm));
+                words.arg(around.channel()).arg(names.listener());
+                match floor {
+                    // Its number is given when it asks.
+                    Some(floor) => words.arg("").arg(floor),
+                    None if confirmed_by_others => words.arg(""),
+                    None => words.arg(names.asked_now()),
+                };
+            })
         }
         (Way::Plain, [claim]) if claim.on().space == Space::Lock => {
             let on = claim.on();
@@ -244,20 +249,6 @@ fn release_all<'a>(names: &Names, lease: &Attempt, claims: impl Iterator<Item = 
     })
 }
 
-/// What became of a release of some claims.
-pub(super) fn released_some<'a>(
-    names: &Names,
-    claims: impl Iterator<Item = &'a Claim>,
-    answer: Value,
-) -> Result<Released, StoreError> {
-    let answer: Vec<usize> = redis::from_redis_value(answer).map_err(nonsense)?;
-    let mut answer = answer.into_iter();
-    let held = answer.next() == Some(1);
-    let heard = claims.zip(answer).filter(|(_, receivers)| *receivers > 0);
-    let told = heard.map(|(claim, receivers)| (names.channel(claim.on()), receivers)).collect();
-    Ok(Released { held, told })
-}
-
 /// The kind and the keys of a claim, as `claims.lua` reads them.
 fn one(call: Call, names: &Names, claim: &Claim) -> Call {
     let on = claim.on();
@@ -339,10 +330,11 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
             if waits && on.space == Space::Lock { call.key(names.writer(on)) } else { call }
         }
         (Way::Queued { .. }, [claim]) => {
-            let on = claim.on();
-            let [queue, queued] = names.queue(on);
-            let call = scripts::RELEASE_QUEUED.call().key(names.key(on)).key(queue).key(queued);
-            call.key(names.writer(on)).arg(token).arg(names.channel(on)).arg(took_turn(lease))
+            let mut around = names.around_queue(claim.on());
+            scripts::RELEASE_QUEUED.call_at_once(4, |words| {
+                words.arg(around.key()).arg(around.queue()).arg(around.queued()).arg(around.writer());
+                words.arg(token).arg(around.channel()).arg(took_turn(lease));
+            })
         }
         (Way::Permit { .. }, [claim]) => {
             let on = claim.on();
@@ -378,42 +370,6 @@ pub(super) fn complete(
     call.bytes(record.as_bytes()).arg(ttl.map_or(0, millis)).arg(millis(claim.ttl()))
 }
 
-/// What a release gave back, and whom it told.
-#[derive(Debug)]
-pub(super) struct Released {
-    pub(super) held: bool,
-    /// The channels on which somebody heard it, and how many subscribers the server says that were.
-    pub(super) told: Vec<(String, usize)>,
-}
-
-impl Released {
-    /// Nobody hears most releases, and then no channel need be named.
-    fn new(held: bool, receivers: usize, channel: impl FnOnce() -> String) -> Self {
-        Self { held, told: if receivers == 0 { Vec::new() } else { vec![(channel(), receivers)] } }
-    }
-}
-
-/// What became of a release; or of a completion, which answers as the release of one exclusive claim does.
-pub(super) fn released(names: &Names, lease: &Attempt, answer: Value) -> Result<Released, StoreError> {
-    match (way(lease), lease.claims()) {
-        (Way::Plain, [claim]) => {
-            let woken: i64 = redis::from_redis_value(answer).map_err(nonsense)?;
-            let held = woken >= 0;
-            let receivers = if held { woken } else { -1 - woken };
-            Ok(Released::new(held, receivers.try_into().unwrap_or(0), || names.channel(claim.on())))
-        }
-        (Way::Queued { .. }, [claim]) => {
-            let (held, receivers, listener): (bool, usize, String) =
-                redis::from_redis_value(answer).map_err(nonsense)?;
-            Ok(Released::new(held, receivers, || match listener.as_str() {
-                "" => names.channel(claim.on()),
-                listener => names.turns(claim.on(), listener),
-            }))
-        }
-        (_, claims) => released_some(names, claims.iter(), answer),
-    }
-}
-
 /// The verdict on an attempt.
 pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, StoreError> {
     match answer {
@@ -425,12 +381,25 @@ pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, Store
                 redis::from_redis_value(Value::Array(words)).map_err(nonsense)?;
             Ok(denied(attempt, 1, "v", holder, left, left))
         }
+        // Of one in a queue.
+        Value::BulkString(words) => {
+            let mut words = words.splitn(3, |byte| *byte == b' ');
+            let (left, again) = (number(words.next())?, number(words.next())?);
+            let holder = words.next().unwrap_or_default().to_vec();
+            Ok(denied(attempt, 1, "v", holder, left, again))
+        }
         words => {
             let (place, kind, holder, left, again): (usize, String, Vec<u8>, i64, i64) =
                 redis::from_redis_value(words).map_err(nonsense)?;
             Ok(denied(attempt, place, &kind, holder, left, again))
         }
     }
+}
+
+/// A number in a text.
+fn number(digits: Option<&[u8]>) -> Result<i64, StoreError> {
+    let digits = std::str::from_utf8(digits.unwrap_or_default()).map_err(nonsense)?;
+    digits.parse().map_err(nonsense)
 }
 
 fn denied(attempt: &Attempt, place: usize, kind: &str, value: Vec<u8>, left: i64, again: i64) -> Verdict {
@@ -493,7 +462,10 @@ fn named(claim: &Claim, kind: &str, holder: &[u8], left: i64) -> Option<Holder> 
 
 /// Another client's value may be any bytes; it is only shown, and compared where it is text.
 fn token(bytes: &[u8]) -> Token {
-    Token::from_text(String::from_utf8_lossy(bytes))
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Token::from_text(text),
+        Err(_) => Token::from_text(String::from_utf8_lossy(bytes)),
+    }
 }
 
 /// `PTTL`'s answer: never less than 1 ms; `None` for a key that has no expiry or was gone again.

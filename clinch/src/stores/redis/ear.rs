@@ -61,15 +61,16 @@ impl Ear {
             Some(Value::BulkString(bytes)) => Some(bytes.as_slice()),
             _ => None,
         };
-        let channel = text(0).map(String::from_utf8_lossy);
+        // We name none that is not text.
+        let channel = text(0).and_then(|name| std::str::from_utf8(name).ok());
         match push.kind {
             PushKind::Message | PushKind::SMessage => {
                 if let (Some(channel), Some(payload)) = (channel, text(1)) {
-                    wake.dispatch(&channel, payload);
+                    wake.dispatch(channel, payload);
                 }
                 return;
             }
-            PushKind::SUnsubscribe if channel.is_some_and(|name| self.leaving().contains(name.as_ref())) => {
+            PushKind::SUnsubscribe if channel.is_some_and(|name| self.leaving().contains(name)) => {
                 return;
             }
             PushKind::SUnsubscribe | PushKind::Disconnection => {}

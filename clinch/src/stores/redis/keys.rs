@@ -12,6 +12,9 @@ use crate::lease::{ClaimKey, Space, Token};
 /// How many digits of a token it is known by where others may read them: enough to be its own, and too little to release with.
 const OWN_DIGITS: usize = 16;
 
+/// What the channel of force-releases is called under the prefix.
+const REVOKED: &str = "revoked";
+
 /// The names under one prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
@@ -26,6 +29,55 @@ struct Listener {
     name: String,
     /// From when on it counts when it asked.
     epoch: Instant,
+}
+
+/// Names of what belongs to one key, one after the other: what they have in common is put together once.
+pub(super) struct AroundQueue<'a> {
+    prefix: &'a str,
+    /// The key, in its braces.
+    of: String,
+    /// How long each of the braces is.
+    braces: usize,
+    name: String,
+}
+
+impl AroundQueue<'_> {
+    /// As [`Names::key`].
+    pub(super) fn key(&self) -> &str {
+        self.of.get(self.braces..self.of.len() - self.braces).unwrap_or(&self.of)
+    }
+
+    pub(super) fn queue(&mut self) -> &str {
+        self.name("queue")
+    }
+
+    /// The hash beside it.
+    pub(super) fn queued(&mut self) -> &str {
+        self.name("queued")
+    }
+
+    /// As [`Names::writer`].
+    pub(super) fn writer(&mut self) -> &str {
+        self.name("writer")
+    }
+
+    /// As [`Names::channel`].
+    pub(super) fn channel(&mut self) -> &str {
+        self.name("wake")
+    }
+
+    fn name(&mut self, word: &str) -> &str {
+        self.name.clear();
+        // With the longest word.
+        self.name.reserve(self.prefix.len() + self.of.len() + 8);
+        [self.prefix, word, ":", &self.of].into_iter().for_each(|part| self.name.push_str(part));
+        &self.name
+    }
+}
+
+/// The braces around a key in the name of what belongs to it.
+fn braces(on: &ClaimKey) -> (&'static str, &'static str) {
+    if on.key.has_hash_tag() { ("", "") } else { ("{", "}") }
 }
 
 /// One text of several.
@@ -52,9 +104,16 @@ impl Names {
     /// `P:word:{P:lock:K}`: what belongs to a key. The braces make a Cluster hash exactly the text of the key, unless that
     /// has a hash tag of its own.
     fn beside(&self, word: &str, on: &ClaimKey) -> String {
-        let (open, close) = if on.key.has_hash_tag() { ("", "") } else { ("{", "}") };
+        let (open, close) = braces(on);
         let (prefix, space, key) = (self.prefix.as_str(), on.space.word(), on.key.as_str());
         joined([prefix, word, ":", open, prefix, space, ":", key, close])
+    }
+
+    /// The names that a key's queue takes.
+    pub(super) fn around_queue(&self, on: &ClaimKey) -> AroundQueue<'_> {
+        let ((open, close), prefix) = (braces(on), self.prefix.as_str());
+        let of = joined([open, prefix, on.space.word(), ":", on.key.as_str(), close]);
+        AroundQueue { prefix, of, braces: open.len(), name: String::new() }
     }
 
     /// The sorted set of a lock's readers.
@@ -98,9 +157,14 @@ impl Names {
         Some(at).filter(|at| *at <= Instant::now())
     }
 
-    /// The channel on which a listener is told which of its attempts in the key's queue has its turn.
-    pub(super) fn turns(&self, on: &ClaimKey, listener: &str) -> String {
-        format!("{}:{listener}", self.channel(on))
+    /// The channel on which this store is told which of its attempts in the key's queue has its turn: the key's channel, and
+    /// behind it what is of this length.
+    pub(super) fn turns(&self, on: &ClaimKey) -> (String, usize) {
+        let ((open, close), prefix) = (braces(on), self.prefix.as_str());
+        let (space, key, listener) = (on.space.word(), on.key.as_str(), self.listener());
+        let turns = joined([prefix, "wake:", open, prefix, space, ":", key, close, ":", listener]);
+        let shared = turns.len() - 1 - listener.len();
+        (turns, shared)
     }
 
     /// What a token is known by on that channel.
@@ -111,7 +175,12 @@ impl Names {
 
     /// The channel on which force-releases are published.
     pub(super) fn revocations(&self) -> String {
-        format!("{}revoked", self.prefix)
+        joined([&self.prefix, REVOKED])
+    }
+
+    /// Whether a channel is that one.
+    pub(super) fn is_of_revocations(&self, channel: &str) -> bool {
+        channel.strip_prefix(self.prefix.as_str()) == Some(REVOKED)
     }
 
     /// What a `SCAN` matches to find all keys under the prefix.
@@ -163,8 +232,24 @@ mod tests {
         let token = Token::from_text("00112233445566778899aabbccddeeff@h:1:");
         assert_eq!(Names::digits(&token), "0011223344556677");
         assert_eq!(Names::digits(&Token::from_text("short")), "short");
-        assert_eq!(names.turns(&on("a"), "0123"), "shop:wake:{shop:lock:a}:0123");
         assert_ne!(names.listener(), Names::new("shop").listener());
+        assert!(names.is_of_revocations(&names.revocations()) && !names.is_of_revocations("shop:a:revoked"));
+    }
+
+    /// However names are put together, they are the same.
+    #[test]
+    fn the_names_around_a_queue_are_those_of_the_key() {
+        for (prefix, key) in [("shop", "a"), ("shop", "{u}:a"), ("", "a")] {
+            let (names, on) = (Names::new(prefix), on(key));
+            let mut around = names.around_queue(&on);
+            assert_eq!(around.key(), names.key(&on));
+            assert_eq!([around.queue().to_owned(), around.queued().to_owned()], names.queue(&on));
+            assert_eq!(around.writer(), names.writer(&on));
+            assert_eq!(around.channel(), names.channel(&on));
+            let (turns, shared) = names.turns(&on);
+            assert_eq!(turns, format!("{}:{}", names.channel(&on), names.listener()));
+            assert_eq!(turns[..shared], names.channel(&on));
+        }
     }
 
     /// A moment comes back as one that was not later, and what is not one yet as none.

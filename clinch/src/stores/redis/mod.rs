@@ -22,6 +22,7 @@ mod error;
 mod keys;
 mod link;
 mod race;
+mod released;
 mod request;
 mod rights;
 mod scripts;
@@ -37,7 +38,6 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use self::address::{Replicas, Servers};
-use self::claims::Released;
 pub use self::cluster::RedisClusterStore;
 use self::connection::{Connection, Target, is_replica};
 use self::contended::Contended;
@@ -268,7 +268,7 @@ impl Store for RedisStore {
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
         Box::pin(async move {
             let call = || claims::release(&self.names, lease);
-            let by_hash = claims::release_known(&self.names, lease).unwrap_or_else(|| call().by_hash());
+            let by_hash = claims::release_known(&self.names, lease).unwrap_or_else(|| call().into_by_hash());
             self.end(lease, &by_hash, &call).await
         })
     }
@@ -282,7 +282,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let claim = with_record(lease)?;
             let call = || claims::complete(&self.names, lease, claim, record, ttl);
-            self.end(lease, &call().by_hash(), &call).await
+            self.end(lease, &call().into_by_hash(), &call).await
         })
     }
 
@@ -405,9 +405,8 @@ impl RedisStore {
             (Ok(_), None) => lease.route().revive(),
             (Err(_), None) => {}
         }
-        let Released { held, told } = claims::released(&self.names, lease, answer?)?;
-        let woken = told.into_iter().map(|(channel, receivers)| self.wake.fired(&channel, receivers)).sum();
-        Ok(Release { held, conclusive, woken: Some(woken) })
+        let released = released::released(&self.names, lease, answer?)?;
+        Ok(Release { held: released.held, conclusive, woken: Some(released.woken(&self.wake)) })
     }
 
     /// Renews leases of any kind in one call.

@@ -34,7 +34,7 @@ impl Request<'_> {
     /// Whatever is rarer than one command is larger, and not part of everybody's future.
     pub(super) async fn send(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
         let first = match &self {
-            Self::Script(call) if call.confirmation().is_none() => Cow::Owned(call.by_hash()),
+            Self::Script(call) if call.confirmation().is_none() => call.by_hash(),
             Self::SetOr(command, _) | Self::HashOr(command, _) | Self::Command(command) => {
                 Cow::Borrowed(*command)
             }
@@ -75,7 +75,8 @@ async fn asking(mut redis: MultiplexedConnection, call: &Call) -> RedisResult<Va
     if call.confirmation().is_some() {
         return confirmed(redis, Some(asking), call).await;
     }
-    let mut answers = pipelined(&mut redis, [asking.clone(), call.by_hash()].into_iter()).await?;
+    let mut answers =
+        pipelined(&mut redis, [asking.clone(), call.by_hash().into_owned()].into_iter()).await?;
     if answers.last().is_some_and(lacks_script) {
         answers = pipelined(&mut redis, [asking, call.by_source()].into_iter()).await?;
     }
@@ -84,7 +85,7 @@ async fn asking(mut redis: MultiplexedConnection, call: &Call) -> RedisResult<Va
 
 /// Runs scripts that have nothing to do with each other.
 async fn together(mut redis: MultiplexedConnection, calls: &[Call]) -> RedisResult<Value> {
-    let mut answers = pipelined(&mut redis, calls.iter().map(Call::by_hash)).await?;
+    let mut answers = pipelined(&mut redis, calls.iter().map(|call| call.by_hash().into_owned())).await?;
     let unknown: Vec<usize> = (0..answers.len()).filter(|i| lacks_script(&answers[*i])).collect();
     if !unknown.is_empty() {
         let by_source = unknown.iter().filter_map(|i| calls.get(*i)).map(Call::by_source);
@@ -99,7 +100,7 @@ async fn together(mut redis: MultiplexedConnection, calls: &[Call]) -> RedisResu
 /// Runs a script that replicas must confirm.
 async fn confirmed(mut redis: MultiplexedConnection, before: Option<Cmd>, call: &Call) -> RedisResult<Value> {
     let with_wait = |script| before.clone().into_iter().chain([script]).chain(call.confirmation());
-    let mut answers = pipelined(&mut redis, with_wait(call.by_hash())).await?;
+    let mut answers = pipelined(&mut redis, with_wait(call.by_hash().into_owned())).await?;
     if answers.iter().any(lacks_script) {
         answers = pipelined(&mut redis, with_wait(call.by_source())).await?;
     }

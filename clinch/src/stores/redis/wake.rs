@@ -98,7 +98,11 @@ impl Wake {
     /// A stream for this key, and for the turn of the attempt in its queue that has this token.
     pub(super) fn wakeups(self: &Arc<Self>, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
         let signal = Arc::new(Notify::new());
-        let name = self.names.channel(on);
+        let (own, shared) = match queued {
+            Some(_) => self.names.turns(on),
+            None => (self.names.channel(on), usize::MAX),
+        };
+        let name = own.get(..shared).unwrap_or(&own).to_owned();
         let mut turn = None;
         let (confirmed, new) = {
             let mut channels = self.channels();
@@ -108,8 +112,7 @@ impl Wake {
             channel.signals.push(signal.clone());
             let mut confirmed = channel.confirmed.is_some();
             if let Some(token) = queued {
-                let (own, digits) =
-                    (self.names.turns(on, self.names.listener()), Names::digits(token).to_owned());
+                let digits = Names::digits(token).to_owned();
                 let channel = channels.entry(own.clone()).or_default();
                 new |= !channel.is_wanted();
                 let kept = Arc::<Kept>::default();
@@ -136,12 +139,12 @@ impl Wake {
 
     /// Whether the server has confirmed all that one in the key's queue rests on.
     pub(super) fn is_listening(&self, on: &ClaimKey) -> bool {
-        let own = self.names.turns(on, self.names.listener());
+        let (own, shared) = self.names.turns(on);
         let channels = self.channels();
         let is_heard = |name: &str| {
             channels.get(name).is_some_and(|channel| channel.confirmed.is_some() && channel.is_wanted())
         };
-        is_heard(&own) && is_heard(&self.names.channel(on))
+        is_heard(&own) && own.get(..shared).is_some_and(is_heard)
     }
 
     /// How many streams a message on this channel fired, of which the server told to how many subscribers it went: one
@@ -213,7 +216,7 @@ impl Wake {
 
     /// Whether what is told on a channel must reach every server.
     pub(super) fn is_for_all(&self, name: &str) -> bool {
-        name == self.names.revocations()
+        self.names.is_of_revocations(name)
     }
 
     /// The server has confirmed these: everybody who waits on them looks once more.
@@ -277,8 +280,8 @@ impl Wake {
 
     /// Tells the one whose turn has come, and since when the key may be kept for it: since it asked last.
     fn tell_turn(&self, channel: &Channel, payload: &[u8]) {
-        let payload = String::from_utf8_lossy(payload);
-        let (digits, asked) = payload.split_once(' ').unwrap_or((payload.as_ref(), ""));
+        let Ok(payload) = std::str::from_utf8(payload) else { return };
+        let (digits, asked) = payload.split_once(' ').unwrap_or((payload, ""));
         let Some((signal, kept)) = channel.turns.get(digits) else { return };
         if let Some(at) = asked.parse().ok().and_then(|micros| self.names.asked_at(micros)) {
             kept.since(at);

@@ -15,9 +15,10 @@ use super::{Connection, Trip};
 use crate::lease::{Attempt, Claim, Holder};
 use crate::store::{Denial, Effect, ErrorKind, Grant, Renewal, StoreError, Verdict};
 use crate::stores::in_flight::Purpose;
-use crate::stores::redis::claims::{self, Part, Released};
+use crate::stores::redis::claims::{self, Part};
 use crate::stores::redis::confirm;
 use crate::stores::redis::keys::Names;
+use crate::stores::redis::released::{self, Released};
 
 /// The places of claims in their attempt, by slot.
 pub(super) type Groups = BTreeMap<u16, Vec<usize>>;
@@ -174,16 +175,16 @@ impl RedisClusterStore {
             let call = claims::release_some(&self.names, lease, places);
             let answer = self.run(Purpose::Upkeep, *slot, call, &mut trip).await;
             let claims = claims::some(lease, places);
-            (answer.and_then(|answer| claims::released_some(&self.names, claims, answer)), trip.answered)
+            (answer.and_then(|answer| released::released_some(&self.names, claims, answer)), trip.answered)
         });
-        let mut all = Ok(Released { held: true, told: Vec::new() });
+        let mut all = Ok(Released { held: true, heirs: 0, told: Vec::new() });
         let mut answered = Vec::new();
         for (released, over) in join_all(releases).await {
             answered.extend(over);
             all = match (all, released) {
                 (Ok(all), Ok(one)) => {
                     let told = all.told.into_iter().chain(one.told).collect();
-                    Ok(Released { held: all.held && one.held, told })
+                    Ok(Released { held: all.held && one.held, heirs: 0, told })
                 }
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };

@@ -19,7 +19,6 @@ use crate::store::{
 };
 use crate::stores::in_flight::Purpose;
 use crate::stores::redis::address::{self, Replicas, Servers};
-use crate::stores::redis::claims::{self, Released};
 use crate::stores::redis::confirm;
 use crate::stores::redis::error::nonsense;
 use crate::stores::redis::keys::Names;
@@ -28,6 +27,7 @@ use crate::stores::redis::rights::Of;
 use crate::stores::redis::scripts::Call;
 use crate::stores::redis::wake::{Source, Wake};
 use crate::stores::redis::{PAGE, capabilities, diagnose};
+use crate::stores::redis::{claims, released};
 use crate::stores::{StoreOptions, with_record, without_password};
 
 /// In a cursor the number of the server stands above its own position.
@@ -182,7 +182,7 @@ impl RedisClusterStore {
             (Some(call), Some(slot)) => {
                 let mut trip = Trip::over(&over);
                 let answer = self.run(Purpose::Upkeep, slot, call, &mut trip).await;
-                let released = answer.and_then(|answer| claims::released(&self.names, lease, answer));
+                let released = answer.and_then(|answer| released::released(&self.names, lease, answer));
                 (released, trip.answered)
             }
             _ => self.release_several(lease, &self.groups(lease), &over).await,
@@ -200,9 +200,8 @@ impl RedisClusterStore {
             Err(_) => over.iter().for_each(|leg| route.abandon(leg)),
         }
         let conclusive = unanswered.iter().all(|(leg, _)| was_answered(leg));
-        let Released { held, told } = released?;
-        let woken: usize =
-            told.into_iter().map(|(channel, receivers)| self.wake.fired(&channel, receivers)).sum();
+        let released = released?;
+        let (held, woken) = (released.held, released.woken(&self.wake));
         // Where channels are not sharded, each server knows of its own subscribers only.
         Ok(Release { held, conclusive, woken: self.sharded.then_some(woken) })
     }
