@@ -322,12 +322,11 @@ pub(super) fn extended(answer: Value) -> Result<bool, StoreError> {
 /// The call that releases a lease or withdraws an attempt.
 pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
     let token = lease.token().as_str();
-    let waits = matches!(lease.patience(), Patience::Wait { .. });
     match (way(lease), lease.claims()) {
         (Way::Plain, [claim]) => {
             let on = claim.on();
             let call = scripts::RELEASE.call().key(names.key(on)).arg(token).arg(names.channel(on));
-            if waits && on.space == Space::Lock { call.key(names.writer(on)) } else { call }
+            if notes_writers(lease) && on.space == Space::Lock { call.key(names.writer(on)) } else { call }
         }
         (Way::Queued { .. }, [claim]) => {
             let mut around = names.around_queue(claim.on());
@@ -344,16 +343,27 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
     }
 }
 
+/// Whether the engine may have a note on it as a writer that waits.
+const fn notes_writers(lease: &Attempt) -> bool {
+    matches!(lease.patience(), Patience::Wait { .. })
+}
+
 /// The same by its hash and ready to go, for what is nearly always released.
 pub(super) fn release_known(names: &Names, lease: &Attempt) -> Option<Cmd> {
     let [claim] = lease.claims() else { return None };
-    if way(lease) != Way::Plain || matches!(lease.patience(), Patience::Wait { .. }) {
+    if way(lease) != Way::Plain {
         return None;
     }
-    let (key, token, channel) = (names.key(claim.on()), lease.token().as_str(), names.channel(claim.on()));
-    let hash = scripts::RELEASE.hash();
-    let mut release = Cmd::with_capacity(6, key.len() + token.len() + channel.len() + hash.len() + 16);
-    release.arg("EVALSHA").arg(hash).arg("1").arg(key).arg(token).arg(channel);
+    let (on, token, hash) = (claim.on(), lease.token().as_str(), scripts::RELEASE.hash());
+    let (key, channel) = (names.key(on), names.channel(on));
+    let mut release = Cmd::with_capacity(7, 2 * key.len() + token.len() + channel.len() + hash.len() + 24);
+    release.arg("EVALSHA").arg(hash);
+    if notes_writers(lease) && on.space == Space::Lock {
+        release.arg("2").arg(key).arg(names.writer(on));
+    } else {
+        release.arg("1").arg(key);
+    }
+    release.arg(token).arg(channel);
     Some(release)
 }
 
