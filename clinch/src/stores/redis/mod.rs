@@ -20,6 +20,7 @@ mod diagnose;
 mod ear;
 mod error;
 mod keys;
+mod lane;
 mod link;
 mod race;
 mod request;
@@ -205,7 +206,7 @@ impl Store for RedisStore {
             let set = if plain { claims::set(&self.names, attempt) } else { None };
             let mut over = None;
             let sending = |connection: &_| over = Some(going_out(attempt, connection));
-            let answer = match &set {
+            let answer = match set {
                 Some(set) => self.link.run_after(set, &call, sending).await,
                 None => self.link.run(Purpose::Grant, &call(), None, sending).await,
             };
@@ -269,7 +270,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let call = || claims::release(&self.names, lease);
             let by_hash = claims::release_known(&self.names, lease).unwrap_or_else(|| call().by_hash());
-            self.end(lease, &by_hash, &call).await
+            self.end(lease, by_hash, &call).await
         })
     }
 
@@ -282,7 +283,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let claim = with_record(lease)?;
             let call = || claims::complete(&self.names, lease, claim, record, ttl);
-            self.end(lease, &call().by_hash(), &call).await
+            self.end(lease, call().by_hash(), &call).await
         })
     }
 
@@ -387,7 +388,7 @@ impl RedisStore {
     async fn end(
         &self,
         lease: &Attempt,
-        by_hash: &Cmd,
+        by_hash: Cmd,
         call: &(dyn Fn() -> Call + Sync),
     ) -> Result<Release, StoreError> {
         // What was not answered is taken back over the connection it went: there it cannot be overtaken.
