@@ -130,9 +130,12 @@ fn acquire_by(names: &Names, attempt: &Attempt, confirmed_by_others: bool) -> Ca
         }
         (Way::Plain, [claim]) if claim.on().space == Space::Lock => {
             let on = claim.on();
-            let call = scripts::ACQUIRE_FENCED.call().key(names.key(on)).key(names.writer(on));
-            let call = call.key(names.fence(on)).arg(token).arg(millis(claim.ttl()));
-            call.arg(floor(claim).unwrap_or_default()).arg(noted_for(patience).unwrap_or(0))
+            let call = scripts::ACQUIRE_FENCED.call().key(names.key(on)).key(names.fence(on));
+            let call = call.arg(token).arg(millis(claim.ttl())).arg(floor(claim).unwrap_or_default());
+            match noted_for(patience) {
+                Some(noted_for) => call.key(names.writer(on)).arg(noted_for),
+                None => call,
+            }
         }
         (Way::Permit { of }, [claim]) => {
             let call = scripts::ACQUIRE_PERMIT.call().key(names.key(claim.on()));
@@ -418,6 +421,8 @@ pub(super) fn released(names: &Names, lease: &Attempt, answer: Value) -> Result<
 pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, StoreError> {
     match answer {
         Value::Int(0) => Ok(Verdict::granted()),
+        // Of the one claim with a fence.
+        Value::BulkString(_) => Ok(Verdict::Granted(Grant { fences: vec![fence(answer)?] })),
         Value::Array(words) if words.first() == Some(&Value::Int(0)) => granted(attempt, words),
         // Of the one claim of the common kind.
         Value::Array(words) if words.len() == 2 => {
