@@ -70,10 +70,10 @@ impl InFlight {
         Some((Place { _place: Some(of(&self.places)?), _other: other }, count))
     }
 
-    /// Half of the places, at least one.
+    /// How many places there are.
     #[cfg(feature = "redis")]
-    pub(super) const fn half(&self) -> usize {
-        self.most.div_ceil(2)
+    pub(super) const fn most(&self) -> usize {
+        self.most
     }
 
     /// Waits for a place. Whoever wants something new first needs one of the places that he may take at all.

@@ -24,8 +24,9 @@ use crate::stores::in_flight::{InFlight, Place, Purpose};
 
 /// How many calls go out by themselves at a time: as long as there are few, that is the shortest way.
 const BY_THEMSELVES: usize = 8;
-/// How many exchanges are under way at a time: the server works on one while the answers of another are read.
-const EXCHANGES: usize = 2;
+/// How many exchanges are under way at a time: the server works on one while the answers of another
+/// are read.
+const EXCHANGES: usize = 4;
 /// How many calls wait to go out, at most. Who comes then waits for room.
 const ROOM: usize = 1024;
 
@@ -97,13 +98,18 @@ impl Shared {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many calls go out together at most, so that all places are taken when all exchanges are under way.
+    fn most(&self) -> usize {
+        self.in_flight.most().div_ceil(EXCHANGES)
+    }
+
     /// As many of those that wait as there are places for, and for one more that has been waited for.
     fn take(&self, mut waited: Option<(Purpose, Place)>) -> Option<Batch> {
         let mut gathered = self.gathered();
         let mut batch = Batch::default();
         for purpose in [Purpose::Upkeep, Purpose::Other] {
             let queue = gathered.queue(purpose);
-            let wanted = queue.len().min(self.in_flight.half().saturating_sub(batch.callers.len()));
+            let wanted = queue.len().min(self.most().saturating_sub(batch.callers.len()));
             let (more, mut free) = self.in_flight.places_now(purpose, wanted).unzip();
             batch.places.extend(more);
             if let Some((_, place)) = waited.take_if(|(of, _)| *of == purpose) {
@@ -228,8 +234,10 @@ async fn courier(shared: Arc<Shared>, redis: MultiplexedConnection) {
             place = place(shared, left), if idle && left.is_some() => waited = place,
             () = until(left), if left.is_some() => {}
         }
-        // Those who have their answers now are likely to come again.
-        yield_now().await;
+        if shared.gathered().len() < shared.most() {
+            // Those who have their answers now are likely to come again.
+            yield_now().await;
+        }
     }
 }
 

@@ -381,14 +381,13 @@ impl Link {
             return Err(refusal);
         }
         let by_itself = connection.lane.by_itself(purpose);
-        let place = if by_itself.is_some() {
-            None
-        } else if let Some(first) = request.first() {
+        if by_itself.is_none()
+            && let Some(first) = request.first()
+        {
             sending(&connection);
             return self.together(&connection, purpose, first, request, by).await;
-        } else {
-            Some(Box::pin(self.place(purpose, by)).await?)
-        };
+        }
+        let place = if by_itself.is_some() { None } else { Some(Box::pin(self.place(purpose, by)).await?) };
         sending(&connection);
         let answers = connection.lane.answers();
         let answer = timeout_at(self.deadline(by), request.send(connection.redis.clone())).await;

@@ -1,6 +1,6 @@
 //! The Redis engine, for Redis 6.2 and later and for Valkey: one server, the primary that Sentinels name, or a Cluster.
 //!
-//! It promises the port: every step is one script, which looks at everything before its first write, so
+//! It promises the port: every step is one script, which looks at everything before its first write or takes it back, so
 //! it is atomic and idempotent by token. A plain lock is a plain string `P:lock:K` whose value is the token, so any
 //! client that does `SET NX PX` and compare-and-delete excludes Clinch and is excluded by it. While readers share it, the
 //! same key holds a marker, so that those clients are kept out too; the readers themselves, permits, fences and queues
