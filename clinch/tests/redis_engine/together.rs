@@ -54,7 +54,7 @@ async fn each_of_many_callers_has_his_own_answer() {
     for (i, asking) in asking.into_iter().enumerate() {
         match (i, asking.await.unwrap()) {
             (7, Ok(Verdict::Denied(denial))) => {
-                assert_eq!(denial.holder.unwrap().token().as_str(), "another")
+                assert_eq!(denial.holder.unwrap().token().as_str(), "another");
             }
             (77, Err(error)) => {
                 assert_eq!((error.kind(), error.effect()), (ErrorKind::WrongType, Effect::NotApplied));
