@@ -132,8 +132,8 @@ impl Attempt {
         self.claims.iter().map(Claim::ttl).max().unwrap_or_default()
     }
 
-    /// To be called by a store just before the first byte of an acquire goes out, after any wait for a place in its
-    /// queue. Only the first call counts: validity runs from the first send.
+    /// To be called by a store before the first byte of an acquire goes out, and as shortly before as it can: what is waited for
+    /// after it is taken off the lease. Only the first call counts: validity runs from the first send.
     pub fn sending(&self) {
         self.sent().get_or_insert_with(Instant::now);
     }

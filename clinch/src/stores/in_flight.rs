@@ -55,6 +55,27 @@ impl InFlight {
         Some(Place { _place: Some(self.places.clone().try_acquire_owned().ok()?), _other: other })
     }
 
+    /// Up to `most` places, as far as they are free and nobody waits for them, and how many.
+    #[cfg(feature = "redis")]
+    pub(super) fn places_now(&self, purpose: Purpose, most: usize) -> Option<(Place, usize)> {
+        let (upkeep, free) = (purpose == Purpose::Upkeep, self.places.available_permits());
+        let others = if upkeep { most } else { self.for_others.available_permits() };
+        let count = most.min(free).min(others);
+        let of =
+            |places: &Arc<Semaphore>| places.clone().try_acquire_many_owned(u32::try_from(count).ok()?).ok();
+        if count == 0 {
+            return None;
+        }
+        let other = if upkeep { None } else { Some(of(&self.for_others)?) };
+        Some((Place { _place: Some(of(&self.places)?), _other: other }, count))
+    }
+
+    /// How many places there are.
+    #[cfg(feature = "redis")]
+    pub(super) const fn most(&self) -> usize {
+        self.most
+    }
+
     /// Waits for a place. Whoever wants something new first needs one of the places that he may take at all.
     pub(super) async fn place(&self, purpose: Purpose) -> Place {
         let other = match purpose {

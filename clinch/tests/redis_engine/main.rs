@@ -20,3 +20,4 @@ mod permits;
 mod queues;
 mod readers;
 mod records;
+mod together;

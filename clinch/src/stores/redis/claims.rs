@@ -135,9 +135,12 @@ fn acquire_by(names: &Names, attempt: &Attempt, confirmed_by_others: bool) -> Ca
         }
         (Way::Plain, [claim]) if claim.on().space == Space::Lock => {
             let on = claim.on();
-            let call = scripts::ACQUIRE_FENCED.call().key(names.key(on)).key(names.writer(on));
-            let call = call.key(names.fence(on)).arg(token).arg(millis(claim.ttl()));
-            call.arg(floor(claim).unwrap_or_default()).arg(noted_for(patience).unwrap_or(0))
+            let call = scripts::ACQUIRE_FENCED.call().key(names.key(on)).key(names.fence(on));
+            let call = call.arg(token).arg(millis(claim.ttl())).arg(floor(claim).unwrap_or_default());
+            match noted_for(patience) {
+                Some(noted_for) => call.key(names.writer(on)).arg(noted_for),
+                None => call,
+            }
         }
         (Way::Permit { of }, [claim]) => {
             let call = scripts::ACQUIRE_PERMIT.call().key(names.key(claim.on()));
@@ -392,12 +395,14 @@ pub(super) fn verdict(attempt: &Attempt, answer: Value) -> Result<Verdict, Store
             Ok(denied(attempt, 1, "v", holder, left, left))
         }
         // Of one in a queue.
-        Value::BulkString(words) => {
+        Value::BulkString(words) if matches!(attempt.patience(), Patience::Queue { .. }) => {
             let mut words = words.splitn(3, |byte| *byte == b' ');
             let (left, again) = (number(words.next())?, number(words.next())?);
             let holder = words.next().unwrap_or_default().to_vec();
             Ok(denied(attempt, 1, "v", holder, left, again))
         }
+        // Of the one claim with a fence.
+        Value::BulkString(_) => Ok(Verdict::Granted(Grant { fences: vec![fence(answer)?] })),
         words => {
             let (place, kind, holder, left, again): (usize, String, Vec<u8>, i64, i64) =
                 redis::from_redis_value(words).map_err(nonsense)?;

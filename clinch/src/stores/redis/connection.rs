@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -10,19 +10,21 @@ use redis::{AsyncConnectionConfig, Client, RedisResult, Value};
 use tokio::time::timeout;
 
 use super::error::not_connected;
+use super::lane::Lane;
 use super::sentinel::Sentinels;
 use crate::store::{ErrorKind, StoreError};
+use crate::stores::in_flight::InFlight;
 use crate::stores::quorum::Probation;
 
 /// A connection, and whether it is still good.
 pub(super) struct Connection {
     pub(super) redis: MultiplexedConnection,
+    /// The way over it for calls that are sent together.
+    pub(super) lane: Lane,
     /// The server that it leads to.
     client: Arc<Client>,
     at: Arc<str>,
     broken: AtomicBool,
-    /// How many answers have come.
-    answers: AtomicU64,
     /// Until when the server behind it grants nothing. It is the same process as long as the connection lives.
     pub(super) probation: Option<Probation>,
 }
@@ -52,18 +54,18 @@ impl Connection {
         self.broken.load(Ordering::Acquire)
     }
 
-    fn new(redis: MultiplexedConnection, client: Arc<Client>, at: Arc<str>) -> Self {
-        let (broken, answers) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { redis, client, at, broken, answers, probation: None }
+    fn new(redis: MultiplexedConnection, client: Arc<Client>, at: Arc<str>, calls: &Calls) -> Self {
+        let lane = Lane::new(redis.clone(), calls.in_flight.clone(), calls.limit);
+        Self { redis, lane, client, at, broken: AtomicBool::new(false), probation: None }
     }
+}
 
-    pub(super) fn answered(&self) {
-        self.answers.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(super) fn answers(&self) -> u64 {
-        self.answers.load(Ordering::Acquire)
-    }
+/// What is the same for the calls over all connections of a link.
+#[derive(Debug, Clone)]
+pub(super) struct Calls {
+    pub(super) in_flight: Arc<InFlight>,
+    /// The time limit of each.
+    pub(super) limit: Duration,
 }
 
 /// Where a link leads to.
@@ -80,6 +82,7 @@ impl Target {
     pub(super) async fn connect(
         &self,
         config: &AsyncConnectionConfig,
+        calls: &Calls,
         shown: &str,
     ) -> Result<Connection, StoreError> {
         let failed = |error| not_connected(shown, error);
@@ -89,7 +92,7 @@ impl Target {
                     client.get_multiplexed_async_connection_with_config(config).await.map_err(failed)?;
                 // It tells whether this is Redis, and whether we may talk to it.
                 redis::cmd("PING").exec_async(&mut redis).await.map_err(failed)?;
-                return Ok(Connection::new(redis, client.clone(), at.clone()));
+                return Ok(Connection::new(redis, client.clone(), at.clone(), calls));
             }
             Self::Watched(sentinels) => sentinels,
         };
@@ -115,7 +118,7 @@ impl Target {
             }
         };
         match made {
-            Ok(redis) => Ok(Connection::new(redis, Arc::new(found.primary), found.at.into())),
+            Ok(redis) => Ok(Connection::new(redis, Arc::new(found.primary), found.at.into(), calls)),
             Err(error) => {
                 sentinels.doubt(&found);
                 Err(error)

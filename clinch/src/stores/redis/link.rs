@@ -14,8 +14,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::connection::{Connection, Target, probation};
+use super::connection::{Calls, Connection, Target, probation};
 use super::error::{broke, nonsense, not_connected, refused};
+use super::lane::{Commands, Went};
 use super::request::Request;
 use super::scripts::Call;
 use crate::store::{ErrorKind, StoreError};
@@ -67,13 +68,6 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a call needs: a place in flight, a connection, and a time by which it is to be answered.
-struct Way {
-    place: Place,
-    connection: Arc<Connection>,
-    deadline: Instant,
-}
-
 fn read<T: FromRedisValue>(answer: Result<Value, StoreError>) -> Result<T, StoreError> {
     T::from_redis_value(answer?).map_err(nonsense)
 }
@@ -83,7 +77,7 @@ pub(super) struct Link {
     target: Target,
     options: StoreOptions,
     shown: String,
-    in_flight: InFlight,
+    calls: Calls,
     state: Arc<Mutex<State>>,
     /// Where the last connection that was made leads to.
     moved: Arc<watch::Sender<Arc<str>>>,
@@ -100,9 +94,10 @@ impl fmt::Debug for Link {
 impl Link {
     /// `shown` is the address as it may be printed.
     pub(super) fn new(target: Target, options: StoreOptions, shown: String) -> Self {
-        let in_flight = InFlight::new(options.max_in_flight);
+        let in_flight = Arc::new(InFlight::new(options.max_in_flight));
+        let calls = Calls { in_flight, limit: options.call_timeout };
         let moved = Arc::new(watch::Sender::new(Arc::from("")));
-        Self { target, options, shown, in_flight, state: Arc::default(), moved, sits_out: None }
+        Self { target, options, shown, calls, state: Arc::default(), moved, sits_out: None }
     }
 
     /// The same, to a server that grants nothing until every lease of up to `max_ttl` is over that it may have forgotten
@@ -224,13 +219,13 @@ impl Link {
             .set_pipeline_buffer_size(self.options.max_in_flight);
         let (target, shown, limit) = (self.target.clone(), self.shown.clone(), self.options.connect_timeout);
         let (runtime, state, moved) = (self.options.runtime.clone(), self.state.clone(), self.moved.clone());
-        let sits_out = self.sits_out;
+        let (sits_out, calls) = (self.sits_out, self.calls.clone());
         let connect = async move {
             if let Some(at) = retry_at {
                 sleep_until(at).await;
             }
             let making = async {
-                let mut connection = target.connect(&config, &shown).await?;
+                let mut connection = target.connect(&config, &calls, &shown).await?;
                 if let Some(max_ttl) = sits_out {
                     let probation = probation(&mut connection.redis, max_ttl).await;
                     connection.probation = Some(probation.map_err(|error| not_connected(&shown, error))?);
@@ -288,7 +283,7 @@ impl Link {
     /// The same, with a plain command first, which is enough where nobody holds what is wanted.
     pub(super) fn run_after<'a>(
         &'a self,
-        set: &'a Cmd,
+        set: Cmd,
         call: &'a (dyn Fn() -> Call + Sync + 'a),
         sending: impl FnOnce(&Arc<Connection>),
     ) -> impl Future<Output = Result<Value, StoreError>> {
@@ -298,7 +293,7 @@ impl Link {
     /// Runs a script that is ready to go by its hash; `call` makes it again where the server does not know it.
     pub(super) fn run_known<'a>(
         &'a self,
-        by_hash: &'a Cmd,
+        by_hash: Cmd,
         call: &'a (dyn Fn() -> Call + Sync + 'a),
         over: Option<Arc<Connection>>,
     ) -> impl Future<Output = Result<Value, StoreError>> {
@@ -366,106 +361,141 @@ impl Link {
     async fn exchange(
         &self,
         purpose: Purpose,
-        request: Request<'_>,
+        mut request: Request<'_>,
         over: Option<Arc<Connection>>,
-        by: Option<Instant>,
+        mut by: Option<Instant>,
         sending: impl FnOnce(&Arc<Connection>),
     ) -> Result<Value, StoreError> {
         let alone = over.is_none() && request.needs_own_connection();
-        let way = match self.way_now(purpose, &over, alone, by) {
-            Some(way) => way,
-            // Larger, and not part of everybody's future.
-            None => Box::pin(self.way(purpose, over, alone, by)).await?,
+        let connection = match over.or_else(|| self.ready().filter(|_| !alone)) {
+            Some(connection) => connection,
+            None => {
+                // The limit is for all of it.
+                let deadline = *by.get_or_insert_with(|| Instant::now() + self.calls.limit);
+                // Larger, and not part of everybody's future.
+                Box::pin(self.connection_by(deadline, alone)).await?
+            }
         };
-        let Way { place, connection, deadline } = way;
         let probation = connection.probation.as_ref().filter(|_| purpose == Purpose::Grant);
         if let Some(refusal) = probation.and_then(Probation::refusal) {
             return Err(refusal);
         }
+        let by_itself = connection.lane.by_itself(purpose);
+        if by_itself.is_none()
+            && let Some(first) = request.first()
+        {
+            sending(&connection);
+            return self.together(&connection, purpose, first, request, by).await;
+        }
+        let place = if by_itself.is_some() { None } else { Some(Box::pin(self.place(purpose, by)).await?) };
         sending(&connection);
-        let answers = connection.answers();
-        let answer = timeout_at(deadline, request.send(connection.redis.clone())).await;
+        let answers = connection.lane.answers();
+        let answer = timeout_at(self.deadline(by), request.send(connection.redis.clone())).await;
+        drop((by_itself, place));
+        match answer {
+            Ok(answer) => self.came_back(&connection, alone, answer),
+            Err(_) => Err(self.late(&connection, connection.lane.answers() == answers)),
+        }
+    }
+
+    /// The time by which a call is to be answered that goes out now.
+    fn deadline(&self, by: Option<Instant>) -> Instant {
+        by.unwrap_or_else(|| Instant::now() + self.calls.limit)
+    }
+
+    /// A place, waited for.
+    async fn place(&self, purpose: Purpose, by: Option<Instant>) -> Result<Place, StoreError> {
+        let place = timeout_at(self.deadline(by), self.calls.in_flight.place(purpose)).await;
+        place.map_err(|_| self.calls.in_flight.overloaded(self.calls.limit))
+    }
+
+    /// Sends it with the calls of others. `first` is what it sends first.
+    async fn together(
+        &self,
+        connection: &Arc<Connection>,
+        purpose: Purpose,
+        first: Commands,
+        request: Request<'_>,
+        by: Option<Instant>,
+    ) -> Result<Value, StoreError> {
+        let went = connection.lane.together(purpose, first);
+        let went = match by {
+            None => went.await,
+            Some(by) => {
+                let answers = connection.lane.answers();
+                let went = Box::pin(timeout_at(by, went)).await;
+                went.unwrap_or_else(|_| Went::Late { silent: connection.lane.answers() == answers })
+            }
+        };
+        let (first, deadline) = match went {
+            Went::Out(answer, deadline) => (answer, by.unwrap_or(deadline)),
+            Went::Late { silent } => return Err(self.late(connection, silent)),
+            Went::Nowhere => return Err(self.calls.in_flight.overloaded(self.calls.limit)),
+        };
+        match request.answer(first) {
+            Some(answer) => self.came_back(connection, false, answer),
+            None => Box::pin(self.more(connection, purpose, request, deadline)).await,
+        }
+    }
+
+    /// Sends what is to be sent after the first answer.
+    async fn more(
+        &self,
+        connection: &Arc<Connection>,
+        purpose: Purpose,
+        request: Request<'_>,
+        deadline: Instant,
+    ) -> Result<Value, StoreError> {
+        connection.lane.answered();
+        let place = self.place(purpose, Some(deadline)).await?;
+        let answers = connection.lane.answers();
+        let answer = timeout_at(deadline, request.more(connection.redis.clone())).await;
         drop(place);
-        self.came_back(connection, alone, answers, answer.ok())
+        match answer {
+            Ok(answer) => self.came_back(connection, false, answer),
+            Err(_) => Err(self.late(connection, connection.lane.answers() == answers)),
+        }
     }
 
-    /// What a call needs, if all of it is there.
-    fn way_now(
-        &self,
-        purpose: Purpose,
-        over: &Option<Arc<Connection>>,
-        alone: bool,
-        by: Option<Instant>,
-    ) -> Option<Way> {
-        let connection = match over {
-            Some(connection) => connection.clone(),
-            None if alone => return None,
-            None => self.ready()?,
-        };
-        let place = self.in_flight.place_now(purpose)?;
-        let deadline = by.unwrap_or_else(|| Instant::now() + self.options.call_timeout);
-        Some(Way { place, connection, deadline })
+    /// No answer came in time. `silent`: nothing came at all since it was sent.
+    fn late(&self, connection: &Arc<Connection>, silent: bool) -> StoreError {
+        if silent {
+            // Nothing came back for the whole limit: later calls go over a new connection. This one stays open
+            // for what must follow in its order.
+            self.drop_connection(connection);
+        }
+        let message = format!("Redis at {} did not answer within {:?}", self.shown, self.calls.limit);
+        StoreError::unknown(ErrorKind::Timeout, message)
     }
 
-    /// The same, waited for.
-    async fn way(
-        &self,
-        purpose: Purpose,
-        over: Option<Arc<Connection>>,
-        alone: bool,
-        by: Option<Instant>,
-    ) -> Result<Way, StoreError> {
-        let limit = self.options.call_timeout;
-        let place_by = by.unwrap_or_else(|| Instant::now() + limit);
-        let place = timeout_at(place_by, self.in_flight.place(purpose)).await;
-        let place = place.map_err(|_| self.in_flight.overloaded(limit))?;
-        let deadline = by.unwrap_or_else(|| Instant::now() + limit);
-        let connection = match over.or_else(|| self.ready().filter(|_| !alone)) {
-            Some(connection) => connection,
-            None => self.connection_by(deadline, alone).await?,
-        };
-        Ok(Way { place, connection, deadline })
-    }
-
-    /// An answer came, or none in time. `answers`: how many had come before it was sent.
+    /// An answer came.
     fn came_back(
         &self,
-        connection: Arc<Connection>,
+        connection: &Arc<Connection>,
         alone: bool,
-        answers: u64,
-        answer: Option<RedisResult<Value>>,
+        answer: RedisResult<Value>,
     ) -> Result<Value, StoreError> {
         match answer {
-            Some(Ok(value)) => {
-                connection.answered();
+            Ok(value) => {
+                connection.lane.answered();
                 if alone {
-                    self.keep(connection);
+                    self.keep(connection.clone());
                 }
                 Ok(value)
             }
-            Some(Err(error)) if is_refusal(&error) => {
-                connection.answered();
+            Err(error) if is_refusal(&error) => {
+                connection.lane.answered();
                 let error = refused(error);
                 if error.kind() == ErrorKind::ReadOnly {
                     // What was the primary is one no longer: the name may lead to the new one.
-                    self.drop_connection(&connection);
+                    self.drop_connection(connection);
                 }
                 Err(error)
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 connection.breaks();
-                self.drop_connection(&connection);
+                self.drop_connection(connection);
                 Err(broke(&self.shown, error))
-            }
-            None => {
-                if connection.answers() == answers {
-                    // Nothing came back for the whole limit: later calls go over a new connection. This one stays open
-                    // for what must follow in its order.
-                    self.drop_connection(&connection);
-                }
-                let limit = self.options.call_timeout;
-                let message = format!("Redis at {} did not answer within {limit:?}", self.shown);
-                Err(StoreError::unknown(ErrorKind::Timeout, message))
             }
         }
     }

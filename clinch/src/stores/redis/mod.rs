@@ -1,6 +1,6 @@
 //! The Redis engine, for Redis 6.2 and later and for Valkey: one server, the primary that Sentinels name, or a Cluster.
 //!
-//! It promises the port: every step is one script, which looks at everything before its first write, so
+//! It promises the port: every step is one script, which looks at everything before its first write or takes it back, so
 //! it is atomic and idempotent by token. A plain lock is a plain string `P:lock:K` whose value is the token, so any
 //! client that does `SET NX PX` and compare-and-delete excludes Clinch and is excluded by it. While readers share it, the
 //! same key holds a marker, so that those clients are kept out too; the readers themselves, permits, fences and queues
@@ -20,6 +20,7 @@ mod diagnose;
 mod ear;
 mod error;
 mod keys;
+mod lane;
 mod link;
 mod race;
 mod released;
@@ -205,7 +206,7 @@ impl Store for RedisStore {
             let set = if plain { claims::set(&self.names, attempt) } else { None };
             let mut over = None;
             let sending = |connection: &_| over = Some(going_out(attempt, connection));
-            let answer = match &set {
+            let answer = match set {
                 Some(set) => self.link.run_after(set, &call, sending).await,
                 None => self.link.run(Purpose::Grant, &call(), None, sending).await,
             };
@@ -269,7 +270,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let call = || claims::release(&self.names, lease);
             let by_hash = claims::release_known(&self.names, lease).unwrap_or_else(|| call().into_by_hash());
-            self.end(lease, &by_hash, &call).await
+            self.end(lease, by_hash, &call).await
         })
     }
 
@@ -282,7 +283,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let claim = with_record(lease)?;
             let call = || claims::complete(&self.names, lease, claim, record, ttl);
-            self.end(lease, &call().into_by_hash(), &call).await
+            self.end(lease, call().into_by_hash(), &call).await
         })
     }
 
@@ -387,7 +388,7 @@ impl RedisStore {
     async fn end(
         &self,
         lease: &Attempt,
-        by_hash: &Cmd,
+        by_hash: Cmd,
         call: &(dyn Fn() -> Call + Sync),
     ) -> Result<Release, StoreError> {
         // What was not answered is taken back over the connection it went: there it cannot be overtaken.

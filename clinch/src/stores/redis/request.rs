@@ -2,10 +2,12 @@
 //! one with what must go before or behind it.
 
 use std::borrow::Cow;
+use std::mem;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
+use super::lane::Commands;
 use super::scripts::Call;
 
 /// What the script says of a key that was free.
@@ -15,9 +17,9 @@ const SET: Value = Value::Int(0);
 pub(super) enum Request<'a> {
     Script(&'a Call),
     /// A `SET NX`, which is all that it takes where the key is free; the script, where it is not.
-    SetOr(&'a Cmd, &'a (dyn Fn() -> Call + Sync)),
+    SetOr(Cmd, &'a (dyn Fn() -> Call + Sync)),
     /// A script by its hash; the same as a whole, where the server does not know it.
-    HashOr(&'a Cmd, &'a (dyn Fn() -> Call + Sync)),
+    HashOr(Cmd, &'a (dyn Fn() -> Call + Sync)),
     /// All at once; each answer may be an error of its own.
     Scripts(&'a [Call]),
     /// After `ASKING`, which is good for the one command behind it.
@@ -31,30 +33,64 @@ impl Request<'_> {
         matches!(self, Self::Script(call) | Self::Asking(call) if call.confirmation().is_some())
     }
 
-    /// Whatever is rarer than one command is larger, and not part of everybody's future.
+    /// What it sends first, if others' calls may go out with it.
+    pub(super) fn first(&mut self) -> Option<Commands> {
+        Some(match self {
+            Self::Script(call) if call.confirmation().is_none() => Commands::One(call.by_hash().into_owned()),
+            Self::SetOr(command, _) | Self::HashOr(command, _) => Commands::One(mem::take(command)),
+            Self::Command(command) => Commands::One(command.clone()),
+            Self::Asking(call) if call.confirmation().is_none() => {
+                Commands::Several(vec![redis::cmd("ASKING"), call.by_hash().into_owned()])
+            }
+            Self::Script(_) | Self::Asking(_) | Self::Scripts(_) => return None,
+        })
+    }
+
+    /// What the answer to that is an answer to; `None`, if more is to be sent.
+    pub(super) fn answer(&self, first: RedisResult<Value>) -> Option<RedisResult<Value>> {
+        let answer = match (self, first) {
+            (Self::Asking(_), Ok(Value::Array(mut answers))) => {
+                answers.pop().unwrap_or(Value::Nil).extract_error()
+            }
+            (_, answer) => answer.and_then(Value::extract_error),
+        };
+        match (self, answer) {
+            (Self::SetOr(..), Ok(Value::Nil)) => None,
+            (Self::SetOr(..), Ok(_)) => Some(Ok(SET)),
+            (Self::Script(_) | Self::HashOr(..) | Self::Asking(_), Err(error)) if is_noscript(&error) => None,
+            (_, answer) => Some(answer),
+        }
+    }
+
+    /// Sends that.
+    pub(super) async fn more(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
+        let by_source = match &self {
+            Self::SetOr(_, call) => return script(redis, call()).await,
+            Self::Script(call) => call.by_source(),
+            Self::HashOr(_, call) => call().by_source(),
+            Self::Asking(call) => return asking(redis, call).await,
+            Self::Command(_) | Self::Scripts(_) => return Ok(Value::Nil),
+        };
+        redis.req_packed_command(&by_source).await?.extract_error()
+    }
+
+    /// Sends it by itself. Whatever is rarer than one command is larger, and not part of everybody's future.
     pub(super) async fn send(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
         let first = match &self {
-            Self::Script(call) if call.confirmation().is_none() => call.by_hash(),
-            Self::SetOr(command, _) | Self::HashOr(command, _) | Self::Command(command) => {
-                Cow::Borrowed(*command)
-            }
-            Self::Script(call) => return Box::pin(confirmed(redis, None, call)).await,
             Self::Asking(call) => return Box::pin(asking(redis, call)).await,
+            Self::Script(call) if call.confirmation().is_some() => {
+                return Box::pin(confirmed(redis, None, call)).await;
+            }
             Self::Scripts(calls) => return Box::pin(together(redis, calls)).await,
+            Self::Script(call) => call.by_hash(),
+            Self::SetOr(command, _) | Self::HashOr(command, _) => Cow::Borrowed(command),
+            Self::Command(command) => Cow::Borrowed(*command),
         };
-        let answer = redis.send_packed_command(&first).await.and_then(Value::extract_error);
-        match (self, answer) {
-            (Self::SetOr(_, call), Ok(Value::Nil)) => Box::pin(script(redis, call())).await,
-            (Self::SetOr(..), Ok(_)) => Ok(SET),
-            (Self::Script(call), Err(error)) if is_noscript(&error) => {
-                Box::pin(async move { redis.req_packed_command(&call.by_source()).await?.extract_error() })
-                    .await
-            }
-            (Self::HashOr(_, call), Err(error)) if is_noscript(&error) => {
-                Box::pin(async move { redis.req_packed_command(&call().by_source()).await?.extract_error() })
-                    .await
-            }
-            (_, answer) => answer,
+        let answer = redis.send_packed_command(&first).await;
+        drop(first);
+        match self.answer(answer) {
+            Some(answer) => answer,
+            None => Box::pin(self.more(redis)).await,
         }
     }
 }
