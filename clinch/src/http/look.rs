@@ -82,7 +82,12 @@ impl<'a> Look<'a> {
 
     /// Verb and route, if the route is known.
     fn matched(&self) -> Option<String> {
-        self.route().map(|route| [self.method.as_str(), route].join(" "))
+        let (verb, route) = (self.method.as_str(), self.route()?);
+        let mut matched = String::with_capacity(verb.len() + 1 + route.len());
+        matched.push_str(verb);
+        matched.push(' ');
+        matched.push_str(route);
+        Some(matched)
     }
 
     /// Whether its verb is one of a few. A client can make up others, and some routes take them.

@@ -10,13 +10,21 @@ fn needs_escape(c: char) -> bool {
     matches!(c, '%' | ':' | '{' | '}') || c.is_whitespace() || c.is_control()
 }
 
+/// The first character that must be escaped, and where it stands.
+fn first_to_escape(text: &str) -> Option<(usize, char)> {
+    // Most have none, and then it is enough to look at their bytes.
+    let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'%' | b':' | b'{' | b'}');
+    let at = text.bytes().position(|byte| !plain(byte))?;
+    text[at..].char_indices().find(|(_, c)| needs_escape(*c)).map(|(further, c)| (at + further, c))
+}
+
 /// Writes into `out` whatever is formatted into it, escaped.
 pub(crate) struct Escaped<'a>(pub(crate) &'a mut String);
 
 impl Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text;
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| needs_escape(*c)) {
+        while let Some((at, c)) = first_to_escape(rest) {
             let (before, after) = rest.split_at(at);
             let (escaped, after) = after.split_at(c.len_utf8());
             self.0.push_str(before);

@@ -131,19 +131,20 @@ impl Submission {
         limits: Limits,
     ) -> Result<Key, Error> {
         let user = match (&self.user, policy.include_user) {
-            (_, false) => ANY.to_owned(),
-            (Some(user), true) => hasher.identity(user),
+            (_, false) => None,
+            (Some(user), true) => Some(hasher.identity(user)),
             (None, true) => {
                 let remedy = "say who submits (`user = \"{…}\"` in an attribute), or set `include_user = false` if that does not count";
                 return Err(Error::Missing { what: "the user of a submission", remedy });
             }
         };
         let params = if policy.include_params {
-            hasher.params(&self.hash_params(policy, limits)?)
+            Some(hasher.params(&self.hash_params(policy, limits)?))
         } else {
-            ANY.to_owned()
+            None
         };
-        compose(&policy.key_prefix, &self.method, &[&user, &params])
+        let rest = [user.as_deref().unwrap_or(ANY), params.as_deref().unwrap_or(ANY)];
+        compose(&policy.key_prefix, &self.method, &rest)
     }
 }
 

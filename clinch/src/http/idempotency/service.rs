@@ -237,7 +237,7 @@ impl Once {
         let key = compose(&self.policy.key_prefix, &user, &[&key])?;
         let fingerprint =
             look.fingerprint_of_request(body, &self.policy.exclude_params, guards.settings().limits)?;
-        Ok((key, guards.hasher().params(&fingerprint)))
+        Ok((key, str::to_owned(&guards.hasher().params(&fingerprint))))
     }
 
     async fn ask(&mut self, guard: &str, key: &Key, fingerprint: &str) -> Result<Asked, Error> {

@@ -30,7 +30,7 @@ use self::json::Unfit;
 
 pub use limits::{FingerprintError, Limits};
 pub use value::Fingerprint;
-pub(super) use value::hex;
+pub(crate) use value::Short;
 
 /// The parameters of one submission, from which its [`Fingerprint`] is made.
 ///
