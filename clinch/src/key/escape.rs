@@ -10,11 +10,21 @@ fn needs_escape(c: char) -> bool {
     matches!(c, '%' | ':' | '{' | '}') || c.is_whitespace() || c.is_control()
 }
 
+/// The bytes that are characters which stay as they are, but for those beyond ASCII.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        plain[byte as usize] = !matches!(byte, b'%' | b':' | b'{' | b'}');
+        byte += 1;
+    }
+    plain
+};
+
 /// The first character that must be escaped, and where it stands.
 fn first_to_escape(text: &str) -> Option<(usize, char)> {
     // Most have none, and then it is enough to look at their bytes.
-    let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'%' | b':' | b'{' | b'}');
-    let at = text.bytes().position(|byte| !plain(byte))?;
+    let at = text.bytes().position(|byte| !PLAIN[usize::from(byte)])?;
     text[at..].char_indices().find(|(_, c)| needs_escape(*c)).map(|(further, c)| (at + further, c))
 }
 

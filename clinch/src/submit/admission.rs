@@ -1,7 +1,7 @@
 //! An admission: somebody was let in, and what becomes of the lease when they are done.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -91,17 +91,37 @@ impl Admission {
     ///
     /// # Cancel safety
     /// Safe: if the future is dropped, it goes on in the background.
-    pub async fn finish(self, success: bool) {
+    pub async fn finish(mut self, success: bool) {
         let remains = self.remains(success);
-        self.leave(remains).await;
+        self.end(remains).await;
     }
 
     /// Ends it, and leaves this behind.
+    #[cfg(feature = "http")]
     pub(crate) async fn leave(mut self, remains: Option<Remains>) {
+        self.end(remains).await;
+    }
+
+    /// Ends it, within the limit that the settings have for that. By reference: what is handed from one future to the next is
+    /// copied each time.
+    async fn end(&mut self, remains: Option<Remains>) {
         let Some(visit) = &mut self.visit else { return };
         visit.done();
-        if let (Some(guard), Some(guards)) = (self.guard.take(), self.guards.take()) {
-            guards.end(guard, remains, visit).await;
+        let (Some(guard), Some(guards)) = (self.guard.take(), &self.guards) else { return };
+        if !guard.is_valid() {
+            // Nothing is protected any more: what may be left of it goes back in the background.
+            return guard.finish_later(remains);
+        }
+        match within(guards.settings().release_within, pin!(guard.finish(remains))).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                guards.count(Event::LateRelease, visit.meter());
+                tracing::warn!(%error, "the work is done, but its lease could not be given back at once");
+            }
+            Err(TimeOver) => {
+                guards.count(Event::LateRelease, visit.meter());
+                tracing::warn!("the work is done, but the engine did not answer its release in time");
+            }
         }
     }
 
@@ -136,32 +156,11 @@ impl Drop for Admission {
     }
 }
 
-impl Guards {
-    /// Ends a lease, within the limit that the settings have for it.
-    async fn end(&self, guard: LockGuard, remains: Option<Remains>, visit: &Visit) {
-        if !guard.is_valid() {
-            // Nothing is protected any more: what may be left of it goes back in the background.
-            return guard.finish_later(remains);
-        }
-        match within(self.settings().release_within, guard.finish(remains)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => {
-                self.count(Event::LateRelease, visit.meter());
-                tracing::warn!(%error, "the work is done, but its lease could not be given back at once");
-            }
-            Err(TimeOver) => {
-                self.count(Event::LateRelease, visit.meter());
-                tracing::warn!("the work is done, but the engine did not answer its release in time");
-            }
-        }
-    }
-}
-
 struct TimeOver;
 
 /// Waits for a future for so long at most. The timer is not made before it is needed: an engine in this process answers at once.
-async fn within<F: Future>(limit: Duration, future: F) -> Result<F::Output, TimeOver> {
-    let (mut future, mut timer) = (pin!(future), pin!(None));
+async fn within<F: Future>(limit: Duration, mut future: Pin<&mut F>) -> Result<F::Output, TimeOver> {
+    let mut timer = pin!(None);
     poll_fn(|context| {
         if let Poll::Ready(output) = future.as_mut().poll(context) {
             return Poll::Ready(Ok(output));

@@ -1,5 +1,6 @@
 //! The guards of a service: a manager, and what holds for all of them.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -210,7 +211,7 @@ impl Guards {
     ) -> Result<Admission, Error> {
         let admitted = self.enter_duplicate(policy, submission, Stopwatch::start()).await;
         if let Err(error) = &admitted {
-            log_duplicate(error, None);
+            log_duplicate(error, || None);
         }
         admitted
     }
@@ -468,9 +469,10 @@ impl Guards {
 }
 
 /// Logs the refusal of a duplicate.
-pub(crate) fn log_duplicate(error: &Error, user_agent: Option<&str>) {
+pub(crate) fn log_duplicate<'a>(error: &Error, user_agent: impl FnOnce() -> Option<Cow<'a, str>>) {
     if let Error::DuplicateSubmit { key, remaining, in_progress, .. } = error {
-        tracing::warn!(%key, ?remaining, in_progress, user_agent, "duplicate submission");
+        // What a client calls itself is looked for only where somebody listens.
+        tracing::warn!(%key, ?remaining, in_progress, user_agent = user_agent().as_deref(), "duplicate submission");
     }
 }
 

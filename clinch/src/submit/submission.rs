@@ -180,25 +180,23 @@ impl fmt::Debug for Submission {
 /// Joins the parts of a key. None of them can imitate another: separators in prefix and method are escaped, and the rest are
 /// hashes or [`ANY`], which have none. What would be too long is replaced by its hash.
 pub(crate) fn compose(prefix: &str, method: &str, rest: &[&str]) -> Result<Key, Error> {
-    let joined = |head: &[&str]| {
+    let joined = |prefix: &str, method: &str| {
         let mut text = String::with_capacity(128);
-        for (at, part) in head.iter().chain(rest).enumerate() {
-            if !text.is_empty() {
-                text.push(':');
-            }
-            if at < head.len() {
-                // Writing to a string does not fail.
-                let _: fmt::Result = Escaped(&mut text).write_str(part);
-            } else {
-                text.push_str(part);
-            }
+        // Writing to a string does not fail.
+        if !prefix.is_empty() {
+            let _: fmt::Result = Escaped(&mut text).write_str(prefix);
+            text.push(':');
+        }
+        let _: fmt::Result = Escaped(&mut text).write_str(method);
+        for part in rest {
+            text.push(':');
+            text.push_str(part);
         }
         text
     };
-    let head: &[&str] = if prefix.is_empty() { &[method] } else { &[prefix, method] };
-    let mut text = joined(head);
+    let mut text = joined(prefix, method);
     if text.len() > MAX_KEY_BYTES {
-        text = joined(&[&Hasher::default().hash("method", joined(head).as_bytes())]);
+        text = joined("", &Hasher::default().hash("method", text.as_bytes()));
     }
     Ok(Key::new(text)?)
 }

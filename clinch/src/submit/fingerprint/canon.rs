@@ -111,11 +111,12 @@ impl Canon {
 
     /// Begins a field of the innermost group; its value is written next.
     pub(super) fn begin_field(&mut self, name: &[u8]) {
-        let mut prefix = [0; 8];
-        let known = name.len().min(prefix.len());
-        prefix[..known].copy_from_slice(&name[..known]);
+        let prefix = match name.first_chunk() {
+            Some(chunk) => u64::from_be_bytes(*chunk),
+            None => (0..8).fold(0, |prefix, at| prefix << 8 | name.get(at).copied().map_or(0, u64::from)),
+        };
         let start = self.row.len();
-        self.fields.push(Field { prefix: u64::from_be_bytes(prefix), start, end: start });
+        self.fields.push(Field { prefix, start, end: start });
         self.tag(Tag::Field);
         self.length(name.len());
         self.row.extend_from_slice(name);
