@@ -2,12 +2,13 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::counts::Event;
+use super::counts::{Counts, Event};
 use super::guards::Guards;
 use super::policy::ReleaseWhen;
 use crate::lease::Record;
@@ -20,8 +21,8 @@ use crate::telemetry::Visit;
 pub struct Admission {
     guard: Option<LockGuard>,
     ending: Ending,
-    /// None where nobody was asked.
-    guards: Option<Guards>,
+    /// How long the end may take, and where it is counted if it takes longer. None where nobody was asked.
+    at_end: Option<(Duration, Arc<Counts>)>,
     /// None where the guard is not enabled.
     visit: Option<Visit>,
 }
@@ -48,20 +49,21 @@ impl Ending {
 }
 
 impl Admission {
-    pub(crate) fn new(guard: LockGuard, ending: Ending, guards: Guards, mut visit: Visit) -> Self {
+    pub(crate) fn new(guard: LockGuard, ending: Ending, guards: &Guards, mut visit: Visit) -> Self {
         visit.admitted();
-        Self { guard: Some(guard), ending, guards: Some(guards), visit: Some(visit) }
+        let at_end = Some((guards.settings().release_within, guards.counts().clone()));
+        Self { guard: Some(guard), ending, at_end, visit: Some(visit) }
     }
 
     /// Let in without a lease, by a guard that is not enabled.
     pub(crate) const fn unguarded() -> Self {
-        Self { guard: None, ending: Ending::RELEASE, guards: None, visit: None }
+        Self { guard: None, ending: Ending::RELEASE, at_end: None, visit: None }
     }
 
     /// Let in without a lease, by a guard that only looks on.
     pub(crate) fn looking_on(mut visit: Visit) -> Self {
         visit.admitted();
-        Self { guard: None, ending: Ending::RELEASE, guards: None, visit: Some(visit) }
+        Self { guard: None, ending: Ending::RELEASE, at_end: None, visit: Some(visit) }
     }
 
     /// A look at the lease: its fence, whether it is degraded, when it is lost. None if the guard is not enabled, or is in
@@ -107,19 +109,19 @@ impl Admission {
     async fn end(&mut self, remains: Option<Remains>) {
         let Some(visit) = &mut self.visit else { return };
         visit.done();
-        let (Some(guard), Some(guards)) = (self.guard.take(), &self.guards) else { return };
+        let (Some(guard), Some((limit, counts))) = (self.guard.take(), &self.at_end) else { return };
         if !guard.is_valid() {
             // Nothing is protected any more: what may be left of it goes back in the background.
             return guard.finish_later(remains);
         }
-        match within(guards.settings().release_within, pin!(guard.finish(remains))).await {
+        match within(*limit, pin!(guard.finish(remains))).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                guards.count(Event::LateRelease, visit.meter());
+                counts.count(Event::LateRelease, visit.meter());
                 tracing::warn!(%error, "the work is done, but its lease could not be given back at once");
             }
             Err(TimeOver) => {
-                guards.count(Event::LateRelease, visit.meter());
+                counts.count(Event::LateRelease, visit.meter());
                 tracing::warn!("the work is done, but the engine did not answer its release in time");
             }
         }

@@ -166,6 +166,10 @@ impl Guards {
         &self.0.hasher
     }
 
+    pub(crate) fn counts(&self) -> &Arc<Counts> {
+        &self.0.counts
+    }
+
     pub(crate) fn count(&self, event: Event, meter: &Meter) {
         self.0.counts.count(event, meter);
     }
@@ -408,11 +412,11 @@ impl Guards {
         let (event, error) = match outcome {
             Outcome::Acquired(guard) | Outcome::Reentered(guard) => {
                 self.count(Event::Admitted, visit.meter());
-                return Ok(Admission::new(guard, ending, self.clone(), visit));
+                return Ok(Admission::new(guard, ending, self, visit));
             }
             Outcome::Unprotected(guard) => {
                 self.count(Event::Unprotected, visit.meter());
-                return Ok(Admission::new(guard, ending, self.clone(), visit));
+                return Ok(Admission::new(guard, ending, self, visit));
             }
             Outcome::DeniedByLimit(denied) => (Event::DeniedByLimit, refused(denied)),
             Outcome::DeniedByLock(denied) => {

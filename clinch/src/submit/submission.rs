@@ -85,18 +85,18 @@ impl Submission {
         self
     }
 
-    /// Its method is a path as a client wrote it, which can be anything.
+    /// What a request itself submits, as opposed to a function that is called in it. Unless it is bounded, its method is a path
+    /// as a client wrote it, which can be anything.
     #[cfg(feature = "http")]
-    pub(crate) const fn unbounded(mut self) -> Self {
-        self.bounded = false;
-        self
-    }
-
-    /// It is what the request itself submits, as opposed to a function that is called in it.
-    #[cfg(feature = "http")]
-    pub(crate) fn of_request(mut self, came: Came) -> Self {
-        self.of_request = Some(came);
-        self
+    pub(crate) fn by_request(
+        method: String,
+        bounded: bool,
+        came: Came,
+        user: Option<Identity>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Self {
+        let method = method.into();
+        Self { method, bounded, of_request: Some(came), user, params: Vec::new(), fingerprint }
     }
 
     /// Whether its request comes to this key once more. From now on it did.

@@ -264,9 +264,7 @@ impl Once {
             Outcome::Acquired(lock) | Outcome::Reentered(lock) | Outcome::Unprotected(lock) => {
                 self.count(event);
                 Ok(match self.visit.take() {
-                    Some(visit) => {
-                        Asked::First(Admission::new(lock, ending, self.web.guards().clone(), visit))
-                    }
+                    Some(visit) => Asked::First(Admission::new(lock, ending, self.web.guards(), visit)),
                     // Not reached: everybody who asks came to the guard.
                     None => Asked::First(Admission::unguarded()),
                 })

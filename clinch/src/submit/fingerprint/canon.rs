@@ -113,7 +113,12 @@ impl Canon {
     pub(super) fn begin_field(&mut self, name: &[u8]) {
         let prefix = match name.first_chunk() {
             Some(chunk) => u64::from_be_bytes(*chunk),
-            None => (0..8).fold(0, |prefix, at| prefix << 8 | name.get(at).copied().map_or(0, u64::from)),
+            None => {
+                let (prefix, free) = name
+                    .iter()
+                    .fold((0, u64::BITS), |(prefix, free), byte| (prefix << 8 | u64::from(*byte), free - 8));
+                prefix.checked_shl(free).unwrap_or(0)
+            }
         };
         let start = self.row.len();
         self.fields.push(Field { prefix, start, end: start });
