@@ -1,5 +1,6 @@
 //! What the attributes expand to. Not for use by hand: it changes without notice.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
 
@@ -292,8 +293,8 @@ impl DuplicateCall<'_> {
         })
         .await;
         if let Err(error) = &admitted {
-            let user_agent = self.request.as_ref().and_then(|request| request.user_agent());
-            log_duplicate(error, user_agent.as_deref());
+            let user_agent = || self.request.as_ref().and_then(|request| request.user_agent());
+            log_duplicate(error, || user_agent().map(Cow::Owned));
         }
         // What is about the function alone does not decide for its request.
         if self.request.is_some() {

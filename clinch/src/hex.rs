@@ -2,6 +2,10 @@
 
 /// The two digits of a byte, in lower case.
 pub(crate) const fn digits(byte: u8) -> [u8; 2] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    [DIGITS[(byte >> 4) as usize], DIGITS[(byte & 15) as usize]]
+    [digit(byte >> 4), digit(byte & 15)]
+}
+
+/// Without a table, so that many are made at a time.
+const fn digit(four_bits: u8) -> u8 {
+    four_bits + if four_bits < 10 { b'0' } else { b'a' - 10 }
 }

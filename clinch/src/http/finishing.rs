@@ -78,7 +78,8 @@ pub struct ResponseFuture<T: Send + 'static> {
     /// `None` while it is polled, so that one that panics does not go on.
     running: Option<Running<T>>,
     begun: Begun,
-    /// The runtime that it goes on in; there may be none around when it is dropped.
+    /// The runtime that it goes on in; there may be none around when it is dropped. Not known before something has to be
+    /// waited for, because all requests share it.
     runtime: Option<Handle>,
 }
 
@@ -98,7 +99,7 @@ impl<T: Send + 'static> ResponseFuture<T> {
             None => InScope::OfItsOwn(Scope::to_be_opened(locks)),
         };
         let running = Running { scope, future: Some(future) };
-        Self { running: Some(running), begun, runtime: Handle::try_current().ok() }
+        Self { running: Some(running), begun, runtime: None }
     }
 }
 
@@ -110,6 +111,9 @@ impl<T: Send + 'static> Future for ResponseFuture<T> {
         let polled = Pin::new(&mut running).poll(context);
         if polled.is_pending() {
             self.running = Some(running);
+            if self.runtime.is_none() {
+                self.runtime = Handle::try_current().ok();
+            }
         }
         polled
     }

@@ -192,23 +192,20 @@ pub struct Authorization;
 
 impl Identify for Authorization {
     fn identify(&self, sender: &Sender<'_>) -> Option<Identity> {
-        let lines = sender.headers.get_all(AUTHORIZATION).iter();
-        let values = lines.map(|line| with_lower_scheme(line.as_bytes())).filter(|value| !value.is_empty());
-        joined("token", values)
-    }
-}
-
-/// The scheme in lower case, one blank, and the rest as it is. A single word is no scheme but a token, and stays.
-fn with_lower_scheme(value: &[u8]) -> Vec<u8> {
-    let value = value.trim_ascii();
-    match value.iter().position(u8::is_ascii_whitespace) {
-        None => value.to_vec(),
-        Some(end) => {
-            let (scheme, credentials) = value.split_at(end);
-            let mut value = [scheme, b" ", credentials.trim_ascii_start()].concat();
-            value[..end].make_ascii_lowercase();
-            value
+        let mut parts = Parts::default();
+        for line in sender.headers.get_all(AUTHORIZATION) {
+            let value = line.as_bytes().trim_ascii();
+            match value.iter().position(u8::is_ascii_whitespace) {
+                None if value.is_empty() => {}
+                // A single word is no scheme but a token.
+                None => _ = parts.push(&[value]),
+                Some(end) => {
+                    let (scheme, credentials) = value.split_at(end);
+                    parts.push(&[scheme, b" ", credentials.trim_ascii_start()])[..end].make_ascii_lowercase();
+                }
+            }
         }
+        parts.identity("token")
     }
 }
 
@@ -306,16 +303,34 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// One identity of several parts, none if there is no part. Every part is headed by its length, so that two different lists
-/// never make the same one.
-fn joined(kind: &'static str, parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Option<Identity> {
-    let mut value = Vec::with_capacity(64);
+/// One identity of several parts.
+fn joined<'a>(kind: &'static str, parts: impl IntoIterator<Item = &'a [u8]>) -> Option<Identity> {
+    let mut all = Parts::default();
     for part in parts {
-        let part = part.as_ref();
-        value.extend_from_slice(&(part.len() as u64).to_le_bytes());
-        value.extend_from_slice(part);
+        all.push(&[part]);
     }
-    (!value.is_empty()).then(|| Identity::new(kind, value))
+    all.identity(kind)
+}
+
+/// The parts of an identity. Every one is headed by its length, so that two different lists never make the same one.
+#[derive(Default)]
+struct Parts(Vec<u8>);
+
+impl Parts {
+    /// One part, of these pieces.
+    fn push(&mut self, pieces: &[&[u8]]) -> &mut [u8] {
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        self.0.reserve(size_of::<u64>() + length);
+        self.0.extend_from_slice(&(length as u64).to_le_bytes());
+        let start = self.0.len();
+        pieces.iter().for_each(|piece| self.0.extend_from_slice(piece));
+        &mut self.0[start..]
+    }
+
+    /// None if there is no part.
+    fn identity(self, kind: &'static str) -> Option<Identity> {
+        (!self.0.is_empty()).then(|| Identity::new(kind, self.0))
+    }
 }
 
 #[cfg(test)]

@@ -82,7 +82,12 @@ impl<'a> Look<'a> {
 
     /// Verb and route, if the route is known.
     fn matched(&self) -> Option<String> {
-        self.route().map(|route| [self.method.as_str(), route].join(" "))
+        let (verb, route) = (self.method.as_str(), self.route()?);
+        let mut matched = String::with_capacity(verb.len() + 1 + route.len());
+        matched.push_str(verb);
+        matched.push(' ');
+        matched.push_str(route);
+        Some(matched)
     }
 
     /// Whether its verb is one of a few. A client can make up others, and some routes take them.
@@ -121,7 +126,7 @@ impl<'a> Look<'a> {
             return false;
         }
         let in_path = self.in_path();
-        let params = self.params(in_path.as_deref(), None);
+        let params = self.params(in_path.as_deref(), None, Limits::default());
         let missed = Cell::new(false);
         let param = |name: &str| {
             let found = params.param(name);
@@ -157,23 +162,17 @@ impl<'a> Look<'a> {
         &'p self,
         in_path: Option<&'p [(&'a str, Cow<'a, str>)]>,
         body: Option<&'p Bytes>,
+        limits: Limits,
     ) -> Params<'p> {
-        let mut params = match in_path {
-            Some(found) => {
-                found.iter().fold(Params::new(), |params, (name, value)| params.path_param(name, value))
-            }
-            None => Params::new().path(self.uri().path()),
+        let path = match in_path {
+            Some(found) => Ok(found.iter().map(|(name, value)| (*name, &**value)).collect()),
+            None => Err(self.uri().path()),
         };
-        if let Some(query) = self.uri().query() {
-            params = params.query(query);
-        }
-        match body {
-            Some(body) => {
-                let value = |name| self.headers.get(name).map(http::HeaderValue::as_bytes);
-                params.body(value(header::CONTENT_TYPE), value(header::CONTENT_ENCODING), body)
-            }
-            None => params,
-        }
+        let body = body.map(|body| {
+            let value = |name| self.headers.get(name).map(http::HeaderValue::as_bytes);
+            (body, [value(header::CONTENT_TYPE), value(header::CONTENT_ENCODING)])
+        });
+        Params::of_request(path, self.uri().query(), body, limits)
     }
 
     /// Whose results are whose. As [`identity`](Self::identity), but parameters take no part: what anybody can write into a
@@ -205,8 +204,8 @@ impl<'a> Look<'a> {
     ) -> Result<Fingerprint, Error> {
         // The path counts as a whole: another one is another request, whatever its parameters are called.
         let target = serde_json::json!([self.method.as_str(), self.uri().path()]).to_string();
-        let params = self.params(Some(&[]), Some(body)).json("\0", &target);
-        Ok(params.exclude(exclude).limits(limits).fingerprint()?)
+        let params = self.params(Some(&[]), Some(body), limits).json("\0", &target);
+        Ok(params.fingerprint_without(exclude)?)
     }
 
     /// What was submitted by it.
@@ -216,24 +215,23 @@ impl<'a> Look<'a> {
         policy: &DuplicatePolicy,
         body: Option<&Bytes>,
     ) -> Result<Submission, Error> {
-        let mut submission = match self.matched() {
-            Some(matched) if self.is_known_verb() => Submission::of(matched),
-            Some(matched) => Submission::of(matched).unbounded(),
-            None => Submission::of(format!("{} {}", self.method, self.uri().path())).unbounded(),
+        let (method, bounded) = match self.matched() {
+            Some(matched) => (matched, self.is_known_verb()),
+            None => (format!("{} {}", self.method, self.uri().path()), false),
+        };
+        let came = self.extensions.get().map(Begun::came).unwrap_or_default();
+        let (mut user, mut fingerprint) = (None, None);
+        if policy.include_user || policy.include_params {
+            let in_path = self.in_path();
+            let params = self.params(in_path.as_deref(), body, web.guards().settings().limits);
+            if policy.include_user {
+                user = Some(self.identity(web, &params));
+            }
+            if policy.include_params {
+                fingerprint = Some(params.fingerprint_without(&policy.exclude_params)?);
+            }
         }
-        .of_request(self.extensions.get().map(Begun::came).unwrap_or_default());
-        if !policy.include_user && !policy.include_params {
-            return Ok(submission);
-        }
-        let in_path = self.in_path();
-        let params = self.params(in_path.as_deref(), body).limits(web.guards().settings().limits);
-        if policy.include_user {
-            submission = submission.user(self.identity(web, &params));
-        }
-        if policy.include_params {
-            submission = submission.fingerprint(params.exclude(&policy.exclude_params).fingerprint()?);
-        }
-        Ok(submission)
+        Ok(Submission::by_request(method, bounded, came, user, fingerprint))
     }
 }
 

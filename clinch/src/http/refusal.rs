@@ -3,7 +3,6 @@
 //! What a refusal shows is written here or by the author of a policy. No key, no token, no holder, no address of an engine
 //! and no text of an error below gets into it: a refusal goes to strangers.
 
-use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -137,12 +136,16 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal of this kind, with its usual status and texts.
     pub fn new(kind: RefusalKind) -> Self {
+        Self::saying(kind, kind.detail().to_owned(), kind.detail().to_owned())
+    }
+
+    fn saying(kind: RefusalKind, detail: String, message: String) -> Self {
         Self {
             kind,
             status: Statuses::default().of(kind),
             title: kind.title(),
-            detail: kind.detail().to_owned(),
-            message: kind.detail().to_owned(),
+            detail,
+            message,
             retry_after: None,
             in_progress: None,
         }
@@ -151,17 +154,18 @@ impl Refusal {
     /// What this error is to somebody outside.
     pub fn of(error: &Error) -> Self {
         match error {
-            Error::DuplicateSubmit { message, remaining, in_progress, .. } => Self {
-                retry_after: Some(*remaining),
-                in_progress: Some(*in_progress),
-                ..Self::new(RefusalKind::Duplicate)
-                    .detail(if *in_progress {
-                        "the same was submitted before and is still being carried out"
-                    } else {
-                        "the same was submitted and carried out a moment ago"
-                    })
-                    .message(message)
-            },
+            Error::DuplicateSubmit { message, remaining, in_progress, .. } => {
+                let detail = if *in_progress {
+                    "the same was submitted before and is still being carried out"
+                } else {
+                    "the same was submitted and carried out a moment ago"
+                };
+                Self {
+                    retry_after: Some(*remaining),
+                    in_progress: Some(*in_progress),
+                    ..Self::saying(RefusalKind::Duplicate, detail.to_owned(), message.clone())
+                }
+            }
             Error::LockNotAcquired { denied, .. } => {
                 let kind = match denied.cause {
                     DeniedBy::Limit => RefusalKind::Limited,
@@ -261,7 +265,9 @@ impl Refusal {
 
     fn body(&self) -> Bytes {
         let mut body = Members(Vec::with_capacity(512));
-        body.text("{\"type\":", self.kind.problem_type());
+        for plain in ["{\"type\":\"", self.kind.problem_type(), "\""] {
+            body.raw(plain);
+        }
         body.text(",\"title\":", self.title);
         body.number(",\"status\":", self.status.as_u16().into());
         body.text(",\"detail\":", &self.detail);
@@ -290,8 +296,13 @@ impl Members {
 
     fn number(&mut self, before: &str, number: u64) {
         self.raw(before);
-        // Writing to a vector does not fail.
-        let _ = write!(self.0, "{number}");
+        let (mut digits, mut first, mut rest) = ([b'0'; 20], 20, number);
+        while first == 20 || rest > 0 {
+            first -= 1;
+            digits[first] = b'0' + (rest % 10).to_le_bytes()[0];
+            rest /= 10;
+        }
+        self.0.extend_from_slice(&digits[first..]);
     }
 
     fn text(&mut self, before: &str, text: &str) {

@@ -202,7 +202,7 @@ impl Web {
         status: Option<u16>,
         message: Option<&str>,
     ) -> Response<ResponseBody<B>> {
-        log_duplicate(error, user_agent(headers).as_deref());
+        log_duplicate(error, || user_agent(headers));
         let refusal = Refusal::of(error);
         refusal.log_if_internal(error);
         self.refusal(refusal, status, message).map(ResponseBody::whole)

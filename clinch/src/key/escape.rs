@@ -10,13 +10,31 @@ fn needs_escape(c: char) -> bool {
     matches!(c, '%' | ':' | '{' | '}') || c.is_whitespace() || c.is_control()
 }
 
+/// The bytes that are characters which stay as they are, but for those beyond ASCII.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        plain[byte as usize] = !matches!(byte, b'%' | b':' | b'{' | b'}');
+        byte += 1;
+    }
+    plain
+};
+
+/// The first character that must be escaped, and where it stands.
+fn first_to_escape(text: &str) -> Option<(usize, char)> {
+    // Most have none, and then it is enough to look at their bytes.
+    let at = text.bytes().position(|byte| !PLAIN[usize::from(byte)])?;
+    text[at..].char_indices().find(|(_, c)| needs_escape(*c)).map(|(further, c)| (at + further, c))
+}
+
 /// Writes into `out` whatever is formatted into it, escaped.
 pub(crate) struct Escaped<'a>(pub(crate) &'a mut String);
 
 impl Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text;
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| needs_escape(*c)) {
+        while let Some((at, c)) = first_to_escape(rest) {
             let (before, after) = rest.split_at(at);
             let (escaped, after) = after.split_at(c.len_utf8());
             self.0.push_str(before);

@@ -1,13 +1,14 @@
 //! An admission: somebody was let in, and what becomes of the lease when they are done.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::counts::Event;
+use super::counts::{Counts, Event};
 use super::guards::Guards;
 use super::policy::ReleaseWhen;
 use crate::lease::Record;
@@ -20,8 +21,8 @@ use crate::telemetry::Visit;
 pub struct Admission {
     guard: Option<LockGuard>,
     ending: Ending,
-    /// None where nobody was asked.
-    guards: Option<Guards>,
+    /// How long the end may take, and where it is counted if it takes longer. None where nobody was asked.
+    at_end: Option<(Duration, Arc<Counts>)>,
     /// None where the guard is not enabled.
     visit: Option<Visit>,
 }
@@ -48,20 +49,21 @@ impl Ending {
 }
 
 impl Admission {
-    pub(crate) fn new(guard: LockGuard, ending: Ending, guards: Guards, mut visit: Visit) -> Self {
+    pub(crate) fn new(guard: LockGuard, ending: Ending, guards: &Guards, mut visit: Visit) -> Self {
         visit.admitted();
-        Self { guard: Some(guard), ending, guards: Some(guards), visit: Some(visit) }
+        let at_end = Some((guards.settings().release_within, guards.counts().clone()));
+        Self { guard: Some(guard), ending, at_end, visit: Some(visit) }
     }
 
     /// Let in without a lease, by a guard that is not enabled.
     pub(crate) const fn unguarded() -> Self {
-        Self { guard: None, ending: Ending::RELEASE, guards: None, visit: None }
+        Self { guard: None, ending: Ending::RELEASE, at_end: None, visit: None }
     }
 
     /// Let in without a lease, by a guard that only looks on.
     pub(crate) fn looking_on(mut visit: Visit) -> Self {
         visit.admitted();
-        Self { guard: None, ending: Ending::RELEASE, guards: None, visit: Some(visit) }
+        Self { guard: None, ending: Ending::RELEASE, at_end: None, visit: Some(visit) }
     }
 
     /// A look at the lease: its fence, whether it is degraded, when it is lost. None if the guard is not enabled, or is in
@@ -91,17 +93,37 @@ impl Admission {
     ///
     /// # Cancel safety
     /// Safe: if the future is dropped, it goes on in the background.
-    pub async fn finish(self, success: bool) {
+    pub async fn finish(mut self, success: bool) {
         let remains = self.remains(success);
-        self.leave(remains).await;
+        self.end(remains).await;
     }
 
     /// Ends it, and leaves this behind.
+    #[cfg(feature = "http")]
     pub(crate) async fn leave(mut self, remains: Option<Remains>) {
+        self.end(remains).await;
+    }
+
+    /// Ends it, within the limit that the settings have for that. By reference: what is handed from one future to the next is
+    /// copied each time.
+    async fn end(&mut self, remains: Option<Remains>) {
         let Some(visit) = &mut self.visit else { return };
         visit.done();
-        if let (Some(guard), Some(guards)) = (self.guard.take(), self.guards.take()) {
-            guards.end(guard, remains, visit).await;
+        let (Some(guard), Some((limit, counts))) = (self.guard.take(), &self.at_end) else { return };
+        if !guard.is_valid() {
+            // Nothing is protected any more: what may be left of it goes back in the background.
+            return guard.finish_later(remains);
+        }
+        match within(*limit, pin!(guard.finish(remains))).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                counts.count(Event::LateRelease, visit.meter());
+                tracing::warn!(%error, "the work is done, but its lease could not be given back at once");
+            }
+            Err(TimeOver) => {
+                counts.count(Event::LateRelease, visit.meter());
+                tracing::warn!("the work is done, but the engine did not answer its release in time");
+            }
         }
     }
 
@@ -136,32 +158,11 @@ impl Drop for Admission {
     }
 }
 
-impl Guards {
-    /// Ends a lease, within the limit that the settings have for it.
-    async fn end(&self, guard: LockGuard, remains: Option<Remains>, visit: &Visit) {
-        if !guard.is_valid() {
-            // Nothing is protected any more: what may be left of it goes back in the background.
-            return guard.finish_later(remains);
-        }
-        match within(self.settings().release_within, guard.finish(remains)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => {
-                self.count(Event::LateRelease, visit.meter());
-                tracing::warn!(%error, "the work is done, but its lease could not be given back at once");
-            }
-            Err(TimeOver) => {
-                self.count(Event::LateRelease, visit.meter());
-                tracing::warn!("the work is done, but the engine did not answer its release in time");
-            }
-        }
-    }
-}
-
 struct TimeOver;
 
 /// Waits for a future for so long at most. The timer is not made before it is needed: an engine in this process answers at once.
-async fn within<F: Future>(limit: Duration, future: F) -> Result<F::Output, TimeOver> {
-    let (mut future, mut timer) = (pin!(future), pin!(None));
+async fn within<F: Future>(limit: Duration, mut future: Pin<&mut F>) -> Result<F::Output, TimeOver> {
+    let mut timer = pin!(None);
     poll_fn(|context| {
         if let Poll::Ready(output) = future.as_mut().poll(context) {
             return Poll::Ready(Ok(output));

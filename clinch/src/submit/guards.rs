@@ -1,5 +1,6 @@
 //! The guards of a service: a manager, and what holds for all of them.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -165,6 +166,10 @@ impl Guards {
         &self.0.hasher
     }
 
+    pub(crate) fn counts(&self) -> &Arc<Counts> {
+        &self.0.counts
+    }
+
     pub(crate) fn count(&self, event: Event, meter: &Meter) {
         self.0.counts.count(event, meter);
     }
@@ -210,7 +215,7 @@ impl Guards {
     ) -> Result<Admission, Error> {
         let admitted = self.enter_duplicate(policy, submission, Stopwatch::start()).await;
         if let Err(error) = &admitted {
-            log_duplicate(error, None);
+            log_duplicate(error, || None);
         }
         admitted
     }
@@ -407,11 +412,11 @@ impl Guards {
         let (event, error) = match outcome {
             Outcome::Acquired(guard) | Outcome::Reentered(guard) => {
                 self.count(Event::Admitted, visit.meter());
-                return Ok(Admission::new(guard, ending, self.clone(), visit));
+                return Ok(Admission::new(guard, ending, self, visit));
             }
             Outcome::Unprotected(guard) => {
                 self.count(Event::Unprotected, visit.meter());
-                return Ok(Admission::new(guard, ending, self.clone(), visit));
+                return Ok(Admission::new(guard, ending, self, visit));
             }
             Outcome::DeniedByLimit(denied) => (Event::DeniedByLimit, refused(denied)),
             Outcome::DeniedByLock(denied) => {
@@ -468,9 +473,10 @@ impl Guards {
 }
 
 /// Logs the refusal of a duplicate.
-pub(crate) fn log_duplicate(error: &Error, user_agent: Option<&str>) {
+pub(crate) fn log_duplicate<'a>(error: &Error, user_agent: impl FnOnce() -> Option<Cow<'a, str>>) {
     if let Error::DuplicateSubmit { key, remaining, in_progress, .. } = error {
-        tracing::warn!(%key, ?remaining, in_progress, user_agent, "duplicate submission");
+        // What a client calls itself is looked for only where somebody listens.
+        tracing::warn!(%key, ?remaining, in_progress, user_agent = user_agent().as_deref(), "duplicate submission");
     }
 }
 

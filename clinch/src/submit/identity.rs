@@ -5,9 +5,11 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::Fingerprint;
-use super::fingerprint::hex;
+use super::fingerprint::Short;
 
 const ADDRESS: &str = "address";
+/// What is hashed in a place that needs no allocation.
+const SHORT: usize = 128;
 
 /// Who submits. What it is made of may be a secret (a token, a session id), so it is never shown and never stored: only a
 /// hash of it enters a key.
@@ -63,23 +65,35 @@ impl Hasher {
         Self(Some(blake3::derive_key("clinch 2026-11-16 identities in keys", secret)))
     }
 
-    /// 32 hex digits that stand for this text in this sense.
-    pub(crate) fn hash(&self, kind: &str, value: &[u8]) -> String {
+    /// What stands for this text in this sense.
+    pub(crate) fn hash(&self, kind: &str, value: &[u8]) -> Short {
         // In one piece: what is short needs no hasher that can be fed.
-        let text = [&(kind.len() as u64).to_le_bytes(), kind.as_bytes(), value].concat();
-        let hash = self.0.as_ref().map_or_else(|| blake3::hash(&text), |key| blake3::keyed_hash(key, &text));
-        hex(&hash.as_bytes()[..16])
+        let (length, kind) = ((kind.len() as u64).to_le_bytes(), kind.as_bytes());
+        let (start, end) = (length.len() + kind.len(), length.len() + kind.len() + value.len());
+        let (mut short, long);
+        let text = if end <= SHORT {
+            short = [0; SHORT];
+            short[..length.len()].copy_from_slice(&length);
+            short[length.len()..start].copy_from_slice(kind);
+            short[start..end].copy_from_slice(value);
+            &short[..end]
+        } else {
+            long = [&length, kind, value].concat();
+            &*long
+        };
+        let hash = self.0.as_ref().map_or_else(|| blake3::hash(text), |key| blake3::keyed_hash(key, text));
+        Short::of(hash.as_bytes())
     }
 
     /// What stands for parameters. With a key it is keyed as well: parameters can be guessed as easily as users.
-    pub(crate) fn params(&self, fingerprint: &Fingerprint) -> String {
+    pub(crate) fn params(&self, fingerprint: &Fingerprint) -> Short {
         match self.0 {
-            Some(_) => self.hash("params", fingerprint.to_string().as_bytes()),
-            None => fingerprint.short(),
+            Some(_) => self.hash("params", fingerprint.to_hex().as_bytes()),
+            None => Short::of(fingerprint.as_bytes()),
         }
     }
 
-    pub(crate) fn identity(&self, identity: &Identity) -> String {
+    pub(crate) fn identity(&self, identity: &Identity) -> Short {
         self.hash(&identity.kind, &identity.value)
     }
 }

@@ -85,18 +85,18 @@ impl Submission {
         self
     }
 
-    /// Its method is a path as a client wrote it, which can be anything.
+    /// What a request itself submits, as opposed to a function that is called in it. Unless it is bounded, its method is a path
+    /// as a client wrote it, which can be anything.
     #[cfg(feature = "http")]
-    pub(crate) const fn unbounded(mut self) -> Self {
-        self.bounded = false;
-        self
-    }
-
-    /// It is what the request itself submits, as opposed to a function that is called in it.
-    #[cfg(feature = "http")]
-    pub(crate) fn of_request(mut self, came: Came) -> Self {
-        self.of_request = Some(came);
-        self
+    pub(crate) fn by_request(
+        method: String,
+        bounded: bool,
+        came: Came,
+        user: Option<Identity>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Self {
+        let method = method.into();
+        Self { method, bounded, of_request: Some(came), user, params: Vec::new(), fingerprint }
     }
 
     /// Whether its request comes to this key once more. From now on it did.
@@ -131,19 +131,20 @@ impl Submission {
         limits: Limits,
     ) -> Result<Key, Error> {
         let user = match (&self.user, policy.include_user) {
-            (_, false) => ANY.to_owned(),
-            (Some(user), true) => hasher.identity(user),
+            (_, false) => None,
+            (Some(user), true) => Some(hasher.identity(user)),
             (None, true) => {
                 let remedy = "say who submits (`user = \"{…}\"` in an attribute), or set `include_user = false` if that does not count";
                 return Err(Error::Missing { what: "the user of a submission", remedy });
             }
         };
         let params = if policy.include_params {
-            hasher.params(&self.hash_params(policy, limits)?)
+            Some(hasher.params(&self.hash_params(policy, limits)?))
         } else {
-            ANY.to_owned()
+            None
         };
-        compose(&policy.key_prefix, &self.method, &[&user, &params])
+        let rest = [user.as_deref().unwrap_or(ANY), params.as_deref().unwrap_or(ANY)];
+        compose(&policy.key_prefix, &self.method, &rest)
     }
 }
 
@@ -179,25 +180,23 @@ impl fmt::Debug for Submission {
 /// Joins the parts of a key. None of them can imitate another: separators in prefix and method are escaped, and the rest are
 /// hashes or [`ANY`], which have none. What would be too long is replaced by its hash.
 pub(crate) fn compose(prefix: &str, method: &str, rest: &[&str]) -> Result<Key, Error> {
-    let joined = |head: &[&str]| {
+    let joined = |prefix: &str, method: &str| {
         let mut text = String::with_capacity(128);
-        for (at, part) in head.iter().chain(rest).enumerate() {
-            if !text.is_empty() {
-                text.push(':');
-            }
-            if at < head.len() {
-                // Writing to a string does not fail.
-                let _: fmt::Result = Escaped(&mut text).write_str(part);
-            } else {
-                text.push_str(part);
-            }
+        // Writing to a string does not fail.
+        if !prefix.is_empty() {
+            let _: fmt::Result = Escaped(&mut text).write_str(prefix);
+            text.push(':');
+        }
+        let _: fmt::Result = Escaped(&mut text).write_str(method);
+        for part in rest {
+            text.push(':');
+            text.push_str(part);
         }
         text
     };
-    let head: &[&str] = if prefix.is_empty() { &[method] } else { &[prefix, method] };
-    let mut text = joined(head);
+    let mut text = joined(prefix, method);
     if text.len() > MAX_KEY_BYTES {
-        text = joined(&[&Hasher::default().hash("method", joined(head).as_bytes())]);
+        text = joined("", &Hasher::default().hash("method", text.as_bytes()));
     }
     Ok(Key::new(text)?)
 }

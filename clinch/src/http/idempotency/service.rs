@@ -237,7 +237,7 @@ impl Once {
         let key = compose(&self.policy.key_prefix, &user, &[&key])?;
         let fingerprint =
             look.fingerprint_of_request(body, &self.policy.exclude_params, guards.settings().limits)?;
-        Ok((key, guards.hasher().params(&fingerprint)))
+        Ok((key, str::to_owned(&guards.hasher().params(&fingerprint))))
     }
 
     async fn ask(&mut self, guard: &str, key: &Key, fingerprint: &str) -> Result<Asked, Error> {
@@ -264,9 +264,7 @@ impl Once {
             Outcome::Acquired(lock) | Outcome::Reentered(lock) | Outcome::Unprotected(lock) => {
                 self.count(event);
                 Ok(match self.visit.take() {
-                    Some(visit) => {
-                        Asked::First(Admission::new(lock, ending, self.web.guards().clone(), visit))
-                    }
+                    Some(visit) => Asked::First(Admission::new(lock, ending, self.web.guards(), visit)),
                     // Not reached: everybody who asks came to the guard.
                     None => Asked::First(Admission::unguarded()),
                 })

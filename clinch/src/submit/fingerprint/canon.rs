@@ -111,11 +111,17 @@ impl Canon {
 
     /// Begins a field of the innermost group; its value is written next.
     pub(super) fn begin_field(&mut self, name: &[u8]) {
-        let mut prefix = [0; 8];
-        let known = name.len().min(prefix.len());
-        prefix[..known].copy_from_slice(&name[..known]);
+        let prefix = match name.first_chunk() {
+            Some(chunk) => u64::from_be_bytes(*chunk),
+            None => {
+                let (prefix, free) = name
+                    .iter()
+                    .fold((0, u64::BITS), |(prefix, free), byte| (prefix << 8 | u64::from(*byte), free - 8));
+                prefix.checked_shl(free).unwrap_or(0)
+            }
+        };
         let start = self.row.len();
-        self.fields.push(Field { prefix: u64::from_be_bytes(prefix), start, end: start });
+        self.fields.push(Field { prefix, start, end: start });
         self.tag(Tag::Field);
         self.length(name.len());
         self.row.extend_from_slice(name);

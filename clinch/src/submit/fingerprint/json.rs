@@ -78,12 +78,19 @@ impl Walk<'_, '_> {
                 }
                 b'}' | b']' => self.close(),
                 b'"' => {
-                    at = string_end(bytes, at);
-                    let string = decode(&text[start..at]).ok_or(Unfit::NotJson)?;
-                    if is_key {
-                        self.key(string.as_bytes());
+                    let (end, escaped) = string_end(bytes, at);
+                    let decoded;
+                    let string = if escaped {
+                        decoded = decode(&text[start..end]).ok_or(Unfit::NotJson)?;
+                        decoded.as_bytes()
                     } else {
-                        self.canon.blob(Tag::Text, string.as_bytes());
+                        &bytes[at..end - 1]
+                    };
+                    at = end;
+                    if is_key {
+                        self.key(string);
+                    } else {
+                        self.canon.blob(Tag::Text, string);
                         self.end_value();
                     }
                 }
@@ -146,14 +153,19 @@ fn ends_scalar(byte: &u8) -> bool {
     matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// The place after the quotation mark that ends the string whose content starts at `at`.
-fn string_end(bytes: &[u8], mut at: usize) -> usize {
+/// The place after the quotation mark that ends the string whose content starts at `at`, and whether something in it is
+/// escaped.
+fn string_end(bytes: &[u8], mut at: usize) -> (usize, bool) {
+    let mut escaped = false;
     while let Some(byte) = bytes.get(at) {
         match byte {
-            b'"' => return at + 1,
-            b'\\' => at += 2,
+            b'"' => return (at + 1, escaped),
+            b'\\' => {
+                escaped = true;
+                at += 2;
+            }
             _ => at += 1,
         }
     }
-    bytes.len()
+    (bytes.len(), escaped)
 }

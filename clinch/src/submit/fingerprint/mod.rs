@@ -30,7 +30,7 @@ use self::json::Unfit;
 
 pub use limits::{FingerprintError, Limits};
 pub use value::Fingerprint;
-pub(super) use value::hex;
+pub(crate) use value::Short;
 
 /// The parameters of one submission, from which its [`Fingerprint`] is made.
 ///
@@ -85,6 +85,26 @@ impl<'a> Params<'a> {
     /// A submission without parameters.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Those of a request, at once: what is added bit by bit is moved each time. The path counts where its parameters are not
+    /// known by their names.
+    #[cfg(feature = "http")]
+    pub(crate) fn of_request(
+        path: Result<Vec<(&'a str, &'a str)>, &'a str>,
+        query: Option<&'a str>,
+        body: Option<(&'a Bytes, [Option<&'a [u8]>; 2])>,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            exclude: &[],
+            limits,
+            path: path.as_ref().err().copied(),
+            path_params: path.unwrap_or_default(),
+            query: query.unwrap_or_default(),
+            arguments: Vec::new(),
+            body: body.map_or_else(Body::default, |(bytes, [kind, coding])| Body::new(kind, coding, bytes)),
+        }
     }
 
     /// The names that do not count.
@@ -176,8 +196,13 @@ impl<'a> Params<'a> {
     /// [`FingerprintError::TooLarge`] and [`FingerprintError::TooDeep`] where the submission exceeds the
     /// [`limits`](Self::limits).
     pub fn fingerprint(self) -> Result<Fingerprint, FingerprintError> {
+        self.fingerprint_without(self.exclude)
+    }
+
+    /// The fingerprint without these names, whichever it has been told.
+    pub(crate) fn fingerprint_without(&self, names: &[String]) -> Result<Fingerprint, FingerprintError> {
         self.body.check(self.limits)?;
-        let exclude = Exclude::new(self.exclude);
+        let exclude = Exclude::new(names);
         let mut canon = Canon::new();
 
         // Every section is written, even an empty one, so that none can stand for another.

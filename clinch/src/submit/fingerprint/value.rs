@@ -1,6 +1,9 @@
 //! The fingerprint itself.
 
 use std::fmt;
+use std::ops::Deref;
+
+use crate::hex::digits;
 
 /// What a submission is known by: 256 bits that are the same exactly when the submissions are.
 ///
@@ -20,25 +23,36 @@ impl Fingerprint {
 
     /// All of it, as 64 hex digits.
     pub fn to_hex(self) -> String {
-        hex(&self.0)
+        let digits = self.0.map(digits);
+        // They are ASCII.
+        str::from_utf8(digits.as_flattened()).unwrap_or_default().to_owned()
     }
 
     /// Its first 128 bits, as 32 hex digits: short enough for a key, long enough that nobody meets a collision by
     /// accident.
     pub fn short(self) -> String {
-        hex(&self.0[..16])
+        str::to_owned(&Short::of(&self.0))
     }
 }
 
-/// At most 32 bytes as hex digits.
-pub(in crate::submit) fn hex(bytes: &[u8]) -> String {
-    let mut digits = [0; 64];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&crate::hex::digits(*byte));
+/// 128 bits as 32 hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Short([[u8; 2]; 16]);
+
+impl Short {
+    /// The first 128 of these bits.
+    pub(in crate::submit) fn of(bytes: &[u8; 32]) -> Self {
+        Self(std::array::from_fn(|at| digits(bytes[at])))
     }
-    let digits = &digits[..(2 * bytes.len()).min(64)];
-    // They are ASCII.
-    str::from_utf8(digits).unwrap_or_default().to_owned()
+}
+
+impl Deref for Short {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        // They are ASCII.
+        str::from_utf8(self.0.as_flattened()).unwrap_or_default()
+    }
 }
 
 /// All of it, as 64 hex digits.
