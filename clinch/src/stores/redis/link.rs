@@ -277,7 +277,8 @@ impl Link {
         over: Option<Arc<Connection>>,
         sending: impl FnOnce(&Arc<Connection>),
     ) -> impl Future<Output = Result<T, StoreError>> {
-        self.exchange(purpose, Request::Script(call), over, None, sending).map(read)
+        let mut request = Request::Script(call);
+        async move { read(self.exchange(purpose, &mut request, over, None, sending).await) }
     }
 
     /// The same, with a plain command first, which is enough where nobody holds what is wanted.
@@ -287,7 +288,8 @@ impl Link {
         call: &'a (dyn Fn() -> Call + Sync + 'a),
         sending: impl FnOnce(&Arc<Connection>),
     ) -> impl Future<Output = Result<Value, StoreError>> {
-        self.exchange(Purpose::Grant, Request::SetOr(set, call), None, None, sending)
+        let mut request = Request::SetOr(set, call);
+        async move { self.exchange(Purpose::Grant, &mut request, None, None, sending).await }
     }
 
     /// Runs a script that is ready to go by its hash; `call` makes it again where the server does not know it.
@@ -297,7 +299,8 @@ impl Link {
         call: &'a (dyn Fn() -> Call + Sync + 'a),
         over: Option<Arc<Connection>>,
     ) -> impl Future<Output = Result<Value, StoreError>> {
-        self.exchange(Purpose::Upkeep, Request::HashOr(by_hash, call), over, None, |_| {})
+        let mut request = Request::HashOr(by_hash, call);
+        async move { self.exchange(Purpose::Upkeep, &mut request, over, None, |_| {}).await }
     }
 
     /// The same within a time that is given, as one step of several. `asking`: the server is told that it is asked for a
@@ -311,8 +314,8 @@ impl Link {
         by: Instant,
         sending: impl FnOnce(&Arc<Connection>),
     ) -> impl Future<Output = Result<Value, StoreError>> {
-        let request = if asking { Request::Asking(call) } else { Request::Script(call) };
-        self.exchange(purpose, request, over, Some(by), sending)
+        let mut request = if asking { Request::Asking(call) } else { Request::Script(call) };
+        async move { self.exchange(purpose, &mut request, over, Some(by), sending).await }
     }
 
     /// Runs scripts that have nothing to do with each other in one exchange, which takes one place in flight. `sending` is
@@ -324,8 +327,8 @@ impl Link {
         sending: impl FnOnce(&Arc<Connection>),
     ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
         let mut over = None;
-        let request = Request::Scripts(calls);
-        let answers = self.exchange(purpose, request, None, None, |connection| {
+        let mut request = Request::Scripts(calls);
+        let answers = self.exchange(purpose, &mut request, None, None, |connection| {
             over = Some(connection.clone());
             sending(connection);
         });
@@ -346,7 +349,8 @@ impl Link {
         &self,
         command: &Cmd,
     ) -> impl Future<Output = Result<T, StoreError>> {
-        self.exchange(Purpose::Other, Request::Command(command), None, None, |_| {}).map(read)
+        let mut request = Request::Command(command);
+        async move { read(self.exchange(Purpose::Other, &mut request, None, None, |_| {}).await) }
     }
 
     /// The same, which must not wait behind what is new.
@@ -355,13 +359,14 @@ impl Link {
         command: &Cmd,
         by: Instant,
     ) -> impl Future<Output = Result<T, StoreError>> {
-        self.exchange(Purpose::Upkeep, Request::Command(command), None, Some(by), |_| {}).map(read)
+        let mut request = Request::Command(command);
+        async move { read(self.exchange(Purpose::Upkeep, &mut request, None, Some(by), |_| {}).await) }
     }
 
     async fn exchange(
         &self,
         purpose: Purpose,
-        mut request: Request<'_>,
+        request: &mut Request<'_>,
         over: Option<Arc<Connection>>,
         mut by: Option<Instant>,
         sending: impl FnOnce(&Arc<Connection>),
@@ -415,7 +420,7 @@ impl Link {
         connection: &Arc<Connection>,
         purpose: Purpose,
         first: Commands,
-        request: Request<'_>,
+        request: &Request<'_>,
         by: Option<Instant>,
     ) -> Result<Value, StoreError> {
         let went = connection.lane.together(purpose, first);
@@ -443,7 +448,7 @@ impl Link {
         &self,
         connection: &Arc<Connection>,
         purpose: Purpose,
-        request: Request<'_>,
+        request: &Request<'_>,
         deadline: Instant,
     ) -> Result<Value, StoreError> {
         connection.lane.answered();

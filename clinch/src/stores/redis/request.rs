@@ -63,8 +63,8 @@ impl Request<'_> {
     }
 
     /// Sends that.
-    pub(super) async fn more(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
-        let by_source = match &self {
+    pub(super) async fn more(&self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
+        let by_source = match self {
             Self::SetOr(_, call) => return script(redis, call()).await,
             Self::Script(call) => call.by_source(),
             Self::HashOr(_, call) => call().by_source(),
@@ -75,8 +75,8 @@ impl Request<'_> {
     }
 
     /// Sends it by itself. Whatever is rarer than one command is larger, and not part of everybody's future.
-    pub(super) async fn send(self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
-        let first = match &self {
+    pub(super) async fn send(&self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
+        let first = match self {
             Self::Asking(call) => return Box::pin(asking(redis, call)).await,
             Self::Script(call) if call.confirmation().is_some() => {
                 return Box::pin(confirmed(redis, None, call)).await;
@@ -87,7 +87,6 @@ impl Request<'_> {
             Self::Command(command) => Cow::Borrowed(*command),
         };
         let answer = redis.send_packed_command(&first).await;
-        drop(first);
         match self.answer(answer) {
             Some(answer) => answer,
             None => Box::pin(self.more(redis)).await,
