@@ -5,6 +5,7 @@
 //! has the lease under the number of its pass, and what is asked under an earlier number is over.
 
 mod counted;
+mod passing;
 mod remains;
 mod watch;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::counted::Counted;
+pub(super) use self::passing::Passing;
 use self::remains::Left;
 pub(crate) use self::remains::Remains;
 #[cfg(feature = "submit")]
@@ -25,14 +27,6 @@ use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Record};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 use crate::telemetry::Released;
-
-/// How often a lease may be passed on before it goes back to the engine, so that other processes get their turn. Less than
-/// [`Fence::STEP`], because passes count inside a step.
-const MOST_PASSES: u32 = 64;
-/// For how long a lease may be passed on.
-const PASSED_FOR: Duration = Duration::from_millis(50);
-/// What has lost less than this part of its TTL is as good as new. A grant by the engine may lack as much.
-const AS_GOOD_AS_NEW: u32 = 100;
 
 /// Why a lease no longer protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,21 +69,6 @@ pub(super) enum Telling {
     Release,
     /// The same, but nobody has to wait for that: the lease was lost before.
     TakeBack,
-}
-
-/// Whether a lease can change hands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passing {
-    /// It has: this is the number under which the next one has it.
-    Passed {
-        number: u32,
-        /// It is to be renewed, without anybody waiting for that.
-        renew: bool,
-    },
-    /// Only after it was renewed; until then nobody has it, and this is the number of that.
-    AfterRenewal(u32),
-    /// It must go back to the engine.
-    No,
 }
 
 /// How a lease stands, for those who want its key.
@@ -353,45 +332,6 @@ impl Held {
         let remaining = (self.remaining() + longer).max(Duration::from_millis(1));
         Holder::new(claim.on().clone(), claim.mode(), self.attempt.token().clone(), Some(remaining))
             .with_fence(self.fence(place, pass))
-    }
-
-    /// Passes the lease on from the one who has it under `pass` to one in another scope, if it is good enough and was not
-    /// passed on too often. With less than half its validity left it must be renewed first.
-    pub(super) fn pass_on(&self, pass: u32, to_scope: u64) -> Passing {
-        let mut state = self.state();
-        let fresh = pass < MOST_PASSES && self.since.elapsed() < PASSED_FOR;
-        if self.degraded || state.pass != pass || !fresh {
-            return Passing::No;
-        }
-        let left = state.remaining();
-        if left.is_zero() {
-            return Passing::No;
-        }
-        state.pass += 1;
-        self.scope.store(to_scope, Ordering::Release);
-        let (number, allowance) = (state.pass, state.window.allowance);
-        state.counted = None;
-        // Whoever looks at it under the old number learns that it is over.
-        self.changed(state);
-        let ttl = self.attempt.ttl();
-        if left * 2 >= ttl {
-            Passing::Passed { number, renew: left + allowance + ttl / AS_GOOD_AS_NEW < ttl }
-        } else {
-            Passing::AfterRenewal(number)
-        }
-    }
-
-    /// Whether this is its first pass, of which its line is to be reminded.
-    pub(super) fn note_passing(&self) -> bool {
-        !self.passing_noted.load(Ordering::Relaxed) && !self.passing_noted.swap(true, Ordering::Relaxed)
-    }
-
-    /// When it can be passed on no more, unless it is renewed before; `None` if it cannot any more.
-    pub(super) fn passed_until(&self) -> Option<Instant> {
-        let end = self.since + PASSED_FOR;
-        let state = self.state();
-        let passes = state.phase == Phase::Held && Instant::now() < end && !state.remaining().is_zero();
-        passes.then(|| end.min(state.window.valid_until))
     }
 
     /// Whether it is on its way out; without a look at any clock.

@@ -13,18 +13,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::held::{Held, Passing, Standing, Telling};
+use super::held::{Held, Standing};
 use super::release::Releases;
 use crate::key::hash::{ByKey, shard};
-use crate::lease::{Attempt, Claim, ClaimKey, Mode, Token};
+use crate::lease::{Attempt, Claim, ClaimKey, Token};
 use crate::store::{Denial, StoreError};
 
+mod hand_over;
 mod lane;
 mod seats;
 mod slot;
 #[cfg(test)]
 mod tests;
 
+pub(super) use hand_over::Handed;
 pub(super) use seats::{LineSeat, Ride, Rider, Role, Unkept};
 use slot::Slot;
 
@@ -141,20 +143,6 @@ pub(super) enum HeadTurn<'a> {
     Ask(Role<'a>),
     /// The lease is this one's.
     Passed(Arc<Held>, u32),
-}
-
-/// What becomes of a lease whose holder is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Handed {
-    /// The next one has it.
-    Over {
-        /// It is to be renewed.
-        renew: bool,
-    },
-    /// The next one gets it once it is renewed; until then it is nobody's, under this number.
-    AfterRenewal(u32),
-    /// Nobody here takes it.
-    Back,
 }
 
 impl Lines {
@@ -347,63 +335,6 @@ impl Lines {
     /// Has an attempt withdrawn that cannot have been granted: nobody has to wait for that.
     pub(super) fn withdraw(&self, attempt: Arc<Attempt>) {
         self.releases.push(Arc::new(Held::to_take_back(attempt)));
-    }
-
-    /// The holder under this number is done: hands the lease to the next in line, if that one wants just this.
-    pub(super) fn hand_over(&self, held: &Arc<Held>, pass: u32) -> Handed {
-        let [claim] = held.claims() else { return Handed::Back };
-        if claim.mode() != Mode::Exclusive {
-            return Handed::Back;
-        }
-        // What is forgotten with the last of the line is dropped outside the lock: it ends a subscription.
-        let (handed, _forgotten) = self.with_slot(claim.on(), |slot| {
-            let Some(lane) = slot.known_lane(Mode::Exclusive) else { return (Handed::Back, None) };
-            let fits =
-                |head: &&Arc<Seat>| head.shape.takes_passes && head.shape.fits(held) && head.is_waiting();
-            let Some(head) = lane.head().filter(fits) else { return (Handed::Back, None) };
-            match held.pass_on(pass, head.scope) {
-                Passing::Passed { number, renew } => {
-                    // It leaves the line here, and need not look at it again.
-                    if let Some((_, head)) = lane.line.pop_first() {
-                        head.give(Turn::Passed(held.clone(), number));
-                    }
-                    (Handed::Over { renew }, lane.deserted())
-                }
-                Passing::AfterRenewal(number) => (Handed::AfterRenewal(number), None),
-                Passing::No => (Handed::Back, None),
-            }
-        });
-        handed
-    }
-
-    /// The heads of the lines for its keys are to look after a lease that stands in their way.
-    pub(super) fn call_heads(&self, held: &Held) {
-        for claim in held.claims() {
-            if let Some(slot) = self.shard(claim.on()).get(claim.on()) {
-                slot.lanes.iter().for_each(|(_, lane)| lane.call_head());
-            }
-        }
-    }
-
-    /// Calls everybody who stands in a line: the manager closes.
-    pub(super) fn call_all(&self) {
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let lanes = shard.values().flat_map(|slot| &slot.lanes);
-            lanes.flat_map(|(_, lane)| lane.line.values()).for_each(|seat| seat.called.notify_one());
-        }
-    }
-
-    /// A lease was passed to somebody who did not take it: it goes to the next one, or back.
-    fn not_taken(&self, held: Arc<Held>, pass: u32) {
-        let pass = match self.hand_over(&held, pass) {
-            Handed::Over { .. } => return,
-            Handed::AfterRenewal(number) => number,
-            Handed::Back => pass,
-        };
-        if held.begin_release(pass) != Telling::Nothing {
-            self.give_back(held);
-        }
     }
 
     /// The lease was given back, or lost: its keys may be free. `woken` says how many waited for that, where it is known.

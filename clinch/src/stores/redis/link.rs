@@ -9,20 +9,18 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use rand::RngExt;
-use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::connection::{Calls, Connection, Target, probation};
-use super::error::{broke, nonsense, not_connected, refused};
-use super::lane::{Commands, Went};
+use super::error::{nonsense, not_connected, refused};
 use super::request::Request;
 use super::scripts::Call;
 use crate::store::{ErrorKind, StoreError};
 use crate::stores::StoreOptions;
-use crate::stores::in_flight::{InFlight, Place, Purpose};
-use crate::stores::quorum::Probation;
+use crate::stores::in_flight::{InFlight, Purpose};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -76,8 +74,8 @@ fn read<T: FromRedisValue>(answer: Result<Value, StoreError>) -> Result<T, Store
 pub(super) struct Link {
     target: Target,
     options: StoreOptions,
-    shown: String,
-    calls: Calls,
+    pub(super) shown: String,
+    pub(super) calls: Calls,
     state: Arc<Mutex<State>>,
     /// Where the last connection that was made leads to.
     moved: Arc<watch::Sender<Arc<str>>>,
@@ -157,7 +155,7 @@ impl Link {
     }
 
     /// It was answered, and is free for the next caller.
-    fn keep(&self, connection: Arc<Connection>) {
+    pub(super) fn keep(&self, connection: Arc<Connection>) {
         let mut state = self.state();
         let at = state.current.as_ref().map(|current| current.at().clone());
         let same = at.is_none_or(|at| at == *connection.at());
@@ -190,12 +188,16 @@ impl Link {
     }
 
     /// The connection, if it is there.
-    fn ready(&self) -> Option<Arc<Connection>> {
+    pub(super) fn ready(&self) -> Option<Arc<Connection>> {
         self.state().current.clone().filter(|current| !current.is_broken())
     }
 
     /// The connection, or one for this caller `alone`, at the latest then.
-    async fn connection_by(&self, deadline: Instant, alone: bool) -> Result<Arc<Connection>, StoreError> {
+    pub(super) async fn connection_by(
+        &self,
+        deadline: Instant,
+        alone: bool,
+    ) -> Result<Arc<Connection>, StoreError> {
         let made = timeout_at(deadline, async {
             if alone { self.own_connection().await } else { self.connection().await }
         });
@@ -363,150 +365,8 @@ impl Link {
         async move { read(self.exchange(Purpose::Upkeep, &mut request, None, Some(by), |_| {}).await) }
     }
 
-    async fn exchange(
-        &self,
-        purpose: Purpose,
-        request: &mut Request<'_>,
-        over: Option<Arc<Connection>>,
-        mut by: Option<Instant>,
-        sending: impl FnOnce(&Arc<Connection>),
-    ) -> Result<Value, StoreError> {
-        let alone = over.is_none() && request.needs_own_connection();
-        let connection = match over.or_else(|| self.ready().filter(|_| !alone)) {
-            Some(connection) => connection,
-            None => {
-                // The limit is for all of it.
-                let deadline = *by.get_or_insert_with(|| Instant::now() + self.calls.limit);
-                // Larger, and not part of everybody's future.
-                Box::pin(self.connection_by(deadline, alone)).await?
-            }
-        };
-        let probation = connection.probation.as_ref().filter(|_| purpose == Purpose::Grant);
-        if let Some(refusal) = probation.and_then(Probation::refusal) {
-            return Err(refusal);
-        }
-        let by_itself = connection.lane.by_itself(purpose);
-        if by_itself.is_none()
-            && let Some(first) = request.first()
-        {
-            sending(&connection);
-            return self.together(&connection, purpose, first, request, by).await;
-        }
-        let place = if by_itself.is_some() { None } else { Some(Box::pin(self.place(purpose, by)).await?) };
-        sending(&connection);
-        let answers = connection.lane.answers();
-        let answer = timeout_at(self.deadline(by), request.send(connection.redis.clone())).await;
-        drop((by_itself, place));
-        match answer {
-            Ok(answer) => self.came_back(&connection, alone, answer),
-            Err(_) => Err(self.late(&connection, connection.lane.answers() == answers)),
-        }
-    }
-
-    /// The time by which a call is to be answered that goes out now.
-    fn deadline(&self, by: Option<Instant>) -> Instant {
-        by.unwrap_or_else(|| Instant::now() + self.calls.limit)
-    }
-
-    /// A place, waited for.
-    async fn place(&self, purpose: Purpose, by: Option<Instant>) -> Result<Place, StoreError> {
-        let place = timeout_at(self.deadline(by), self.calls.in_flight.place(purpose)).await;
-        place.map_err(|_| self.calls.in_flight.overloaded(self.calls.limit))
-    }
-
-    /// Sends it with the calls of others. `first` is what it sends first.
-    async fn together(
-        &self,
-        connection: &Arc<Connection>,
-        purpose: Purpose,
-        first: Commands,
-        request: &Request<'_>,
-        by: Option<Instant>,
-    ) -> Result<Value, StoreError> {
-        let went = connection.lane.together(purpose, first);
-        let went = match by {
-            None => went.await,
-            Some(by) => {
-                let answers = connection.lane.answers();
-                let went = Box::pin(timeout_at(by, went)).await;
-                went.unwrap_or_else(|_| Went::Late { silent: connection.lane.answers() == answers })
-            }
-        };
-        let (first, deadline) = match went {
-            Went::Out(answer, deadline) => (answer, by.unwrap_or(deadline)),
-            Went::Late { silent } => return Err(self.late(connection, silent)),
-            Went::Nowhere => return Err(self.calls.in_flight.overloaded(self.calls.limit)),
-        };
-        match request.answer(first) {
-            Some(answer) => self.came_back(connection, false, answer),
-            None => Box::pin(self.more(connection, purpose, request, deadline)).await,
-        }
-    }
-
-    /// Sends what is to be sent after the first answer.
-    async fn more(
-        &self,
-        connection: &Arc<Connection>,
-        purpose: Purpose,
-        request: &Request<'_>,
-        deadline: Instant,
-    ) -> Result<Value, StoreError> {
-        connection.lane.answered();
-        let place = self.place(purpose, Some(deadline)).await?;
-        let answers = connection.lane.answers();
-        let answer = timeout_at(deadline, request.more(connection.redis.clone())).await;
-        drop(place);
-        match answer {
-            Ok(answer) => self.came_back(connection, false, answer),
-            Err(_) => Err(self.late(connection, connection.lane.answers() == answers)),
-        }
-    }
-
-    /// No answer came in time. `silent`: nothing came at all since it was sent.
-    fn late(&self, connection: &Arc<Connection>, silent: bool) -> StoreError {
-        if silent {
-            // Nothing came back for the whole limit: later calls go over a new connection. This one stays open
-            // for what must follow in its order.
-            self.drop_connection(connection);
-        }
-        let message = format!("Redis at {} did not answer within {:?}", self.shown, self.calls.limit);
-        StoreError::unknown(ErrorKind::Timeout, message)
-    }
-
-    /// An answer came.
-    fn came_back(
-        &self,
-        connection: &Arc<Connection>,
-        alone: bool,
-        answer: RedisResult<Value>,
-    ) -> Result<Value, StoreError> {
-        match answer {
-            Ok(value) => {
-                connection.lane.answered();
-                if alone {
-                    self.keep(connection.clone());
-                }
-                Ok(value)
-            }
-            Err(error) if is_refusal(&error) => {
-                connection.lane.answered();
-                let error = refused(error);
-                if error.kind() == ErrorKind::ReadOnly {
-                    // What was the primary is one no longer: the name may lead to the new one.
-                    self.drop_connection(connection);
-                }
-                Err(error)
-            }
-            Err(error) => {
-                connection.breaks();
-                self.drop_connection(connection);
-                Err(broke(&self.shown, error))
-            }
-        }
-    }
-
     /// Later calls go over another connection.
-    fn drop_connection(&self, connection: &Arc<Connection>) {
+    pub(super) fn drop_connection(&self, connection: &Arc<Connection>) {
         let mut state = self.state();
         if state.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
             state.current = None;
@@ -514,11 +374,6 @@ impl Link {
         // They are not better than this one.
         state.idle.clear();
     }
-}
-
-/// Whether the server answered, as opposed to the connection failing.
-fn is_refusal(error: &RedisError) -> bool {
-    matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }
 
 /// Doubles from 10 ms to 1 s, then a random half of it, so that a fleet does not come back all at once.

@@ -19,6 +19,7 @@ mod contended;
 mod diagnose;
 mod ear;
 mod error;
+mod exchange;
 mod keys;
 mod lane;
 mod link;
