@@ -61,6 +61,8 @@ fn evict(server: &RedisServer, key: &str) {
     for i in 0..100_000 {
         server.command(&["SET", &format!("cache:{i}"), &value, "PX", "600000"]);
         if !server.exists(key) {
+            // What is put there from now on stays.
+            server.config_set("maxmemory", "0");
             return;
         }
     }
@@ -72,6 +74,8 @@ fn evict(server: &RedisServer, key: &str) {
 async fn a_server_that_evicts_is_warned_of_and_takes_a_lock_from_its_holder() {
     let warnings = Warnings::default();
     let _logging = tracing::subscriber::set_default(warnings.clone());
+    // While there is only one subscriber, a thread without it decides for all whether an event is of interest.
+    let _second = tracing::Dispatch::new(Warnings::default());
     let server = RedisServer::builder().arg("maxmemory-policy", "volatile-lru").start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
 
