@@ -74,8 +74,7 @@ impl Core {
         }
         self.ensure_background();
         let Some(engine) = self.store.at_once().filter(|_| !self.breaker.is_open()) else {
-            let held = self.lines.held_here(claim)?;
-            return Some(self.denied_by(&held, plan));
+            return self.lines.held_here(claim.on(), |held| self.denied_by(held, plan));
         };
         match self.lines.enter(claim, &plan.shape) {
             Entry::HeldHere(held) => Some(self.denied_by(&held, plan)),

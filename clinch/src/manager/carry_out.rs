@@ -94,24 +94,18 @@ impl LockManager {
         Plan::lock(key, options, self.core.conditions(guard))
     }
 
-    /// Takes a lock on this key. `tersely`: nobody asks why it was denied, if it was.
-    pub(super) fn take_lock(
+    /// Takes a lock on this key.
+    pub(super) fn take_lock<T>(
         &self,
         key: Key,
         options: LockOptions,
         guard: Option<&str>,
-        tersely: bool,
-    ) -> Taking<'_> {
-        match self.plan(key, options, guard) {
-            Ok(mut plan) => {
-                plan.tersely = tersely;
-                self.carry_out(plan)
-            }
-            Err(error) => Taking::Ended(Err(error)),
-        }
+    ) -> Result<ControlFlow<T, Taking<'_>>, Error> {
+        let plan = self.plan(key, options, guard)?;
+        Ok(ControlFlow::Continue(self.carry_out(plan)))
     }
 
-    /// Takes a lock for one who does not ask why it was denied, if it was. Where this process itself holds the key, that is known
+    /// The same for one who does not ask why it was denied, if it was. Where this process itself holds the key, that is known
     /// before anything is planned.
     pub(super) fn try_to_take<T>(
         &self,
@@ -121,16 +115,18 @@ impl LockManager {
         let scope = Scope::current(&self.core);
         // Who is in a scope may enter again, and who listens is told of each attempt.
         let simple = scope.is_none() && options.is_simple_try() && !tracing::enabled!(tracing::Level::DEBUG);
-        if !simple || self.core.closing.is_closed() {
-            return Ok(ControlFlow::Continue(self.take_lock(key, options, None, true)));
-        }
-        options.check(self.core.max_ttl)?;
-        let claim = options.lock_on(key);
-        if self.core.lines.is_held_here(claim.on(), |held| self.core.background.heard.watch(held)) {
-            self.core.telemetry.denied_at_once(options.name.as_deref().unwrap_or("lock"));
-            return Ok(ControlFlow::Break(None));
-        }
-        let mut plan = Plan::new(Claims::One(claim), options, self.core.conditions(None))?;
+        let mut plan = if simple && !self.core.closing.is_closed() {
+            options.check(self.core.max_ttl)?;
+            let claim = options.lock_on(key);
+            let found = |held: &_| self.core.background.heard.watch(held);
+            if self.core.lines.held_here(claim.on(), found).is_some() {
+                self.core.telemetry.denied_at_once(options.name.as_deref().unwrap_or("lock"));
+                return Ok(ControlFlow::Break(None));
+            }
+            Plan::new(Claims::One(claim), options, self.core.conditions(None))?
+        } else {
+            self.plan(key, options, None)?
+        };
         plan.tersely = true;
         Ok(ControlFlow::Continue(self.carry_out_in(scope, plan)))
     }

@@ -40,7 +40,6 @@ mod tenure;
 mod with_lock;
 
 use std::fmt;
-use std::ops::ControlFlow::Continue;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,8 +195,7 @@ impl LockManager {
         key: impl IntoKey,
         options: impl Into<LockOptions>,
     ) -> impl Future<Output = Result<Outcome, Error>> {
-        let begin = || Ok(Continue(self.take_lock(key.into_key()?, options.into(), None, false)));
-        Wish::new(begin, Ok)
+        Wish::new(|| self.take_lock(key.into_key()?, options.into(), None), Ok)
     }
 
     /// The same for the guard of this name.
@@ -208,7 +206,7 @@ impl LockManager {
         key: Key,
         options: LockOptions,
     ) -> impl Future<Output = Result<Outcome, Error>> {
-        Wish::new(move || Ok(Continue(self.take_lock(key, options, Some(guard), false))), Ok)
+        Wish::new(move || self.take_lock(key, options, Some(guard)), Ok)
     }
 
     /// Takes the lock, waiting at most the options' `wait` for it.
@@ -223,8 +221,7 @@ impl LockManager {
         key: impl IntoKey,
         options: impl Into<LockOptions>,
     ) -> impl Future<Output = Result<LockGuard, Error>> {
-        let begin = || Ok(Continue(self.take_lock(key.into_key()?, options.into(), None, false)));
-        Wish::new(begin, Outcome::or_error)
+        Wish::new(|| self.take_lock(key.into_key()?, options.into(), None), Outcome::or_error)
     }
 
     /// Runs `block` under the lock and gives the lock back on every way out: value, error, panic, dropped future.
@@ -299,7 +296,7 @@ impl LockManager {
     ) -> impl Future<Output = Result<Outcome, Error>> {
         let begin = move || {
             let plan = Plan::recorded(claim, key, options, self.core.conditions(Some(guard)))?;
-            Ok(Continue(self.carry_out(plan)))
+            Ok(std::ops::ControlFlow::Continue(self.carry_out(plan)))
         };
         Wish::new(begin, Ok)
     }

@@ -186,19 +186,11 @@ impl Lines {
         value
     }
 
-    /// The lease of this process because of which nobody can have what is wanted, if there is one.
-    pub(super) fn held_here(&self, claim: &Claim) -> Option<Arc<Held>> {
-        let (on, mode) = (claim.on(), claim.mode());
-        let (held, standing) = self.shard(on).get_mut(on)?.local(on, mode)?;
-        (standing == Standing::Valid).then_some(held)
-    }
-
-    /// Whether this process has a lease because of which nobody can have the whole key; `found` is told of it.
-    pub(super) fn is_held_here(&self, on: &ClaimKey, found: impl FnOnce(&Arc<Held>)) -> bool {
+    /// What `found` makes of the lease of this process because of which nobody can have the whole key, if there is one.
+    pub(super) fn held_here<T>(&self, on: &ClaimKey, found: impl FnOnce(&Arc<Held>) -> T) -> Option<T> {
         let shard = self.shard(on);
-        let mut leases = shard.get(on).into_iter().flat_map(|slot| &slot.leases);
-        let held = leases.find(|held| held.standing() == Standing::Valid);
-        held.map(found).is_some()
+        let mut leases = shard.get(on)?.leases.iter();
+        leases.find(|held| held.standing() == Standing::Valid).map(found)
     }
 
     /// A try comes that wants one place.
