@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+use tokio::sync::SemaphorePermit;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::store::{ErrorKind, StoreError};
@@ -45,35 +47,26 @@ impl InFlight {
         }
     }
 
-    /// A place, if one is free and nobody waits for it.
+    /// Takes a place, if one is free and nobody waits for it. It is taken until it is [given back](Self::give_back).
     #[cfg(feature = "redis")]
-    pub(super) fn place_now(&self, purpose: Purpose) -> Option<Place> {
-        let other = match purpose {
-            Purpose::Upkeep => None,
-            _ => Some(self.for_others.clone().try_acquire_owned().ok()?),
-        };
-        Some(Place { _place: Some(self.places.clone().try_acquire_owned().ok()?), _other: other })
-    }
-
-    /// Up to `most` places, as far as they are free and nobody waits for them, and how many.
-    #[cfg(feature = "redis")]
-    pub(super) fn places_now(&self, purpose: Purpose, most: usize) -> Option<(Place, usize)> {
-        let (upkeep, free) = (purpose == Purpose::Upkeep, self.places.available_permits());
-        let others = if upkeep { most } else { self.for_others.available_permits() };
-        let count = most.min(free).min(others);
-        let of =
-            |places: &Arc<Semaphore>| places.clone().try_acquire_many_owned(u32::try_from(count).ok()?).ok();
-        if count == 0 {
-            return None;
+    pub(super) fn take_now(&self, purpose: Purpose) -> bool {
+        if purpose == Purpose::Upkeep {
+            return self.places.try_acquire().map(SemaphorePermit::forget).is_ok();
         }
-        let other = if upkeep { None } else { Some(of(&self.for_others)?) };
-        Some((Place { _place: Some(of(&self.places)?), _other: other }, count))
+        let Ok(other) = self.for_others.try_acquire() else { return false };
+        let Ok(place) = self.places.try_acquire() else { return false };
+        other.forget();
+        place.forget();
+        true
     }
 
-    /// How many places there are.
+    /// Gives back what was taken for this purpose.
     #[cfg(feature = "redis")]
-    pub(super) const fn most(&self) -> usize {
-        self.most
+    pub(super) fn give_back(&self, purpose: Purpose) {
+        self.places.add_permits(1);
+        if purpose != Purpose::Upkeep {
+            self.for_others.add_permits(1);
+        }
     }
 
     /// Waits for a place. Whoever wants something new first needs one of the places that he may take at all.

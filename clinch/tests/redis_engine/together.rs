@@ -50,6 +50,7 @@ async fn each_of_many_callers_has_his_own_answer() {
     let asking = ask(&store, &attempts);
     // An eighth of the places is kept for renewals and releases.
     eventually("as many go out as there are places", || proxy.commands_named("SET") == 88).await;
+    proxy.wait_until_held().await;
     proxy.release_held();
     for (i, asking) in asking.into_iter().enumerate() {
         match (i, asking.await.unwrap()) {
@@ -88,6 +89,7 @@ async fn a_caller_who_is_gone_takes_nobody_with_him_and_does_not_go_out() {
         gone.abort();
         assert!(gone.await.unwrap_err().is_cancelled());
     }
+    proxy.wait_until_held().await;
     proxy.release_held();
     for asking in asking {
         granted(timeout(LONG, asking).await.unwrap().unwrap());

@@ -4,12 +4,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::address::Replicas;
 use super::error::{nonsense, refused_in_words};
 use super::keys::Names;
 use super::scripts::{self, Call};
+use super::wire::Packed;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Patience, Record, Space, Token};
 use crate::store::{Denial, ErrorKind, Grant, StoreError, Verdict};
 
@@ -151,15 +152,14 @@ fn acquire_by(names: &Names, attempt: &Attempt, confirmed_by_others: bool) -> Ca
 }
 
 /// The plain command that grants what is free, for an attempt that needs no more than that. A note on a writer stays as it is.
-pub(super) fn set(names: &Names, attempt: &Attempt) -> Option<Cmd> {
+pub(super) fn set(names: &Names, attempt: &Attempt) -> Option<Packed> {
     let [claim] = attempt.claims() else { return None };
     if way(attempt) != Way::Plain || claim.fence_floor().is_some() {
         return None;
     }
-    let (key, token) = (names.key(claim.on()), attempt.token().as_str());
-    let mut set = Cmd::with_capacity(6, key.len() + token.len() + 32);
-    set.arg("SET").arg(key).arg(token).arg("NX").arg("PX").arg(millis(claim.ttl()));
-    Some(set)
+    let (key, token) = (names.key_parts(claim.on()), attempt.token().as_str());
+    let set = Packed::command(6, length(&key) + token.len() + 40).word("SET").joined(key).word(token);
+    Some(set.word("NX").word("PX").number(millis(claim.ttl())))
 }
 
 fn acquire_all<'a>(
@@ -352,22 +352,28 @@ const fn notes_writers(lease: &Attempt) -> bool {
 }
 
 /// The same by its hash and ready to go, for what is nearly always released.
-pub(super) fn release_known(names: &Names, lease: &Attempt) -> Option<Cmd> {
+pub(super) fn release_known(names: &Names, lease: &Attempt) -> Option<Packed> {
     let [claim] = lease.claims() else { return None };
     if way(lease) != Way::Plain {
         return None;
     }
     let (on, token, hash) = (claim.on(), lease.token().as_str(), scripts::RELEASE.hash());
-    let (key, channel) = (names.key(on), names.channel(on));
-    let mut release = Cmd::with_capacity(7, 2 * key.len() + token.len() + channel.len() + hash.len() + 24);
-    release.arg("EVALSHA").arg(hash);
-    if notes_writers(lease) && on.space == Space::Lock {
-        release.arg("2").arg(key).arg(names.writer(on));
+    let (key, channel) = (names.key_parts(on), names.channel_parts(on));
+    let noted = notes_writers(lease) && on.space == Space::Lock;
+    let words = if noted { 7 } else { 6 };
+    let bytes = 2 * length(&key) + token.len() + 2 * length(&channel) + hash.len() + 48;
+    let release = Packed::command(words, bytes).word("EVALSHA").word(hash);
+    let release = if noted {
+        release.word("2").joined(key).word(&names.writer(on))
     } else {
-        release.arg("1").arg(key);
-    }
-    release.arg(token).arg(channel);
-    Some(release)
+        release.word("1").joined(key)
+    };
+    Some(release.word(token).joined(channel))
+}
+
+/// How long they are together.
+fn length(parts: &[&str]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
 }
 
 /// The call that finishes a lease of this one claim.

@@ -5,22 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisResult, Value};
+use redis::{Client, FromRedisValue as _, RedisResult, Value};
 use tokio::time::timeout;
 
 use super::error::not_connected;
-use super::lane::Lane;
 use super::sentinel::Sentinels;
+use super::wire::{Line, Wire, ask, dial};
 use crate::store::{ErrorKind, StoreError};
 use crate::stores::in_flight::InFlight;
 use crate::stores::quorum::Probation;
 
 /// A connection, and whether it is still good.
 pub(super) struct Connection {
-    pub(super) redis: MultiplexedConnection,
-    /// The way over it for calls that are sent together.
-    pub(super) lane: Lane,
+    pub(super) wire: Wire,
     /// The server that it leads to.
     client: Arc<Client>,
     at: Arc<str>,
@@ -54,9 +51,9 @@ impl Connection {
         self.broken.load(Ordering::Acquire)
     }
 
-    fn new(redis: MultiplexedConnection, client: Arc<Client>, at: Arc<str>, calls: &Calls) -> Self {
-        let lane = Lane::new(redis.clone(), calls.in_flight.clone(), calls.limit);
-        Self { redis, lane, client, at, broken: AtomicBool::new(false), probation: None }
+    fn new(line: Line, client: Arc<Client>, at: Arc<str>, calls: &Calls) -> Self {
+        let wire = Wire::over(line, calls.in_flight.clone(), calls.limit);
+        Self { wire, client, at, broken: AtomicBool::new(false), probation: None }
     }
 }
 
@@ -78,39 +75,42 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Makes a connection, and a real round trip over it.
+    /// Makes a connection, and a real round trip over it. `roots`: the certificates that a server's must come from.
+    /// `sits_out`: a server that was started anew grants nothing before leases of this TTL are over.
     pub(super) async fn connect(
         &self,
-        config: &AsyncConnectionConfig,
+        roots: Option<&[u8]>,
         calls: &Calls,
+        sits_out: Option<Duration>,
         shown: &str,
     ) -> Result<Connection, StoreError> {
-        let failed = |error| not_connected(shown, error);
         let sentinels = match self {
             Self::Fixed(client, at) => {
-                let mut redis =
-                    client.get_multiplexed_async_connection_with_config(config).await.map_err(failed)?;
-                // It tells whether this is Redis, and whether we may talk to it.
-                redis::cmd("PING").exec_async(&mut redis).await.map_err(failed)?;
-                return Ok(Connection::new(redis, client.clone(), at.clone(), calls));
+                let made = async {
+                    let mut line = dial(client, roots).await?;
+                    let probation = probation(&mut line, sits_out).await?;
+                    Ok((line, probation))
+                };
+                let (line, probation) = made.await.map_err(|error| not_connected(shown, error))?;
+                let connection = Connection::new(line, client.clone(), at.clone(), calls);
+                return Ok(Connection { probation, ..connection });
             }
             Self::Watched(sentinels) => sentinels,
         };
         let found = sentinels.find().await?;
         let limit = sentinels.limit();
         let making = async {
-            let mut redis = found.primary.get_multiplexed_async_connection_with_config(config).await?;
-            redis::cmd("PING").exec_async(&mut redis).await?;
-            let role: RedisResult<Vec<Value>> = redis::cmd("ROLE").query_async(&mut redis).await;
-            Ok((redis, role))
+            let mut line = dial(&found.primary, roots).await?;
+            let role = ask(&mut line, &[redis::cmd("ROLE")]).await?.pop();
+            Ok((line, role))
         };
         let made = match timeout(limit, making).await {
-            Ok(Ok((_, role))) if is_replica(role.as_ref().ok()) => {
+            Ok(Ok((_, role))) if is_replica(role.as_ref()) => {
                 let message =
                     format!("{}, which the Sentinels of {shown} name, is no primary (yet)", found.at);
                 Err(StoreError::not_applied(ErrorKind::ReadOnly, message))
             }
-            Ok(Ok((redis, _))) => Ok(redis),
+            Ok(Ok((line, _))) => Ok(line),
             Ok(Err(error)) => Err(not_connected(&format!("{} (named by {shown})", found.at), error)),
             Err(_) => {
                 let message = format!("no connection to {}, which {shown} names, within {limit:?}", found.at);
@@ -118,7 +118,7 @@ impl Target {
             }
         };
         match made {
-            Ok(redis) => Ok(Connection::new(redis, Arc::new(found.primary), found.at.into(), calls)),
+            Ok(line) => Ok(Connection::new(line, Arc::new(found.primary), found.at.into(), calls)),
             Err(error) => {
                 sentinels.doubt(&found);
                 Err(error)
@@ -128,17 +128,17 @@ impl Target {
 }
 
 /// Whether a server says that it is a replica. One that does not tell its role is taken as it is.
-pub(super) fn is_replica(role: Option<&Vec<Value>>) -> bool {
-    matches!(role.and_then(|role| role.first()), Some(Value::BulkString(word)) if word == b"slave")
+pub(super) fn is_replica(role: Option<&Value>) -> bool {
+    let Some(Value::Array(role)) = role else { return false };
+    matches!(role.first(), Some(Value::BulkString(word)) if word == b"slave")
 }
 
-/// For how long the server behind a new connection still grants nothing.
-pub(super) async fn probation(
-    redis: &mut MultiplexedConnection,
-    max_ttl: Duration,
-) -> RedisResult<Probation> {
-    let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
+/// For how long the server behind a new connection still grants nothing, if it sits out at all.
+async fn probation(line: &mut Line, sits_out: Option<Duration>) -> RedisResult<Option<Probation>> {
+    let Some(max_ttl) = sits_out else { return Ok(None) };
+    let info = ask(line, &[redis::cmd("INFO").arg("server").clone()]).await?.pop().unwrap_or(Value::Nil);
+    let info = String::from_redis_value(info.extract_error()?)?;
     let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:")?.trim().parse().ok());
     // One that does not tell may have been started this moment.
-    Ok(Probation::after(Duration::from_secs(uptime.unwrap_or_default()), max_ttl))
+    Ok(Some(Probation::after(Duration::from_secs(uptime.unwrap_or_default()), max_ttl)))
 }

@@ -1,17 +1,17 @@
-//! One request and its answer: by itself or together with others, within its limit, and what its failure says of the connection.
+//! One request and its answer, within its limit, and what its failure says of the connection.
 
 use std::sync::Arc;
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::Connection;
 use super::error::{broke, refused};
-use super::lane::{Commands, Went};
 use super::link::Link;
-use super::request::Request;
+use super::request::{Next, Request, Sequel, is_refusal};
+use super::wire::{Packed, Went};
 use crate::store::{ErrorKind, StoreError};
-use crate::stores::in_flight::{Place, Purpose};
+use crate::stores::in_flight::Purpose;
 use crate::stores::quorum::Probation;
 
 impl Link {
@@ -20,7 +20,7 @@ impl Link {
     pub(super) async fn exchange(
         &self,
         purpose: Purpose,
-        request: &mut Request<'_>,
+        request: Request<'_>,
         over: Option<Arc<Connection>>,
         mut by: Option<Instant>,
         sending: impl FnOnce(&Arc<Connection>),
@@ -39,80 +39,57 @@ impl Link {
         if let Some(refusal) = probation.and_then(Probation::refusal) {
             return Err(refusal);
         }
-        let by_itself = connection.lane.by_itself(purpose);
-        if by_itself.is_none()
-            && let Some(first) = request.first()
-        {
-            sending(&connection);
-            return self.together(&connection, purpose, first, request, by).await;
-        }
-        let place = if by_itself.is_some() { None } else { Some(Box::pin(self.place(purpose, by)).await?) };
+        let (first, mut sequel) = request.first();
         sending(&connection);
-        let answers = connection.lane.answers();
-        let answer = timeout_at(self.deadline(by), request.send(connection.redis.clone())).await;
-        drop((by_itself, place));
-        match answer {
-            Ok(answer) => self.came_back(&connection, alone, answer),
-            Err(_) => Err(self.late(&connection, connection.lane.answers() == answers)),
-        }
+        let (answer, deadline) = self.send(&connection, purpose, first, by).await?;
+        let answer = match sequel.next(answer) {
+            Next::Answer(answer) => answer,
+            Next::More(more) => {
+                Box::pin(self.send_more(&connection, purpose, more, sequel, deadline)).await?
+            }
+        };
+        self.came_back(&connection, alone, answer)
     }
 
-    /// The time by which a call is to be answered that goes out now.
-    fn deadline(&self, by: Option<Instant>) -> Instant {
-        by.unwrap_or_else(|| Instant::now() + self.calls.limit)
-    }
-
-    /// A place, waited for.
-    async fn place(&self, purpose: Purpose, by: Option<Instant>) -> Result<Place, StoreError> {
-        let place = timeout_at(self.deadline(by), self.calls.in_flight.place(purpose)).await;
-        place.map_err(|_| self.calls.in_flight.overloaded(self.calls.limit))
-    }
-
-    /// Sends it with the calls of others. `first` is what it sends first.
-    async fn together(
+    /// Sends what there is, and gives its answer, and by when that was due.
+    async fn send(
         &self,
         connection: &Arc<Connection>,
         purpose: Purpose,
-        first: Commands,
-        request: &Request<'_>,
+        packed: Packed,
         by: Option<Instant>,
-    ) -> Result<Value, StoreError> {
-        let went = connection.lane.together(purpose, first);
+    ) -> Result<(RedisResult<Value>, Instant), StoreError> {
+        let went = connection.wire.call(purpose, packed);
         let went = match by {
             None => went.await,
             Some(by) => {
-                let answers = connection.lane.answers();
+                let answers = connection.wire.answers();
                 let went = Box::pin(timeout_at(by, went)).await;
-                went.unwrap_or_else(|_| Went::Late { silent: connection.lane.answers() == answers })
+                went.unwrap_or_else(|_| Went::Late { silent: connection.wire.answers() == answers })
             }
         };
-        let (first, deadline) = match went {
-            Went::Out(answer, deadline) => (answer, by.unwrap_or(deadline)),
-            Went::Late { silent } => return Err(self.late(connection, silent)),
-            Went::Nowhere => return Err(self.calls.in_flight.overloaded(self.calls.limit)),
-        };
-        match request.answer(first) {
-            Some(answer) => self.came_back(connection, false, answer),
-            None => Box::pin(self.more(connection, purpose, request, deadline)).await,
+        match went {
+            Went::Out(answer, deadline) => Ok((answer, by.unwrap_or(deadline))),
+            Went::Late { silent } => Err(self.late(connection, silent)),
+            Went::Nowhere => Err(self.calls.in_flight.overloaded(self.calls.limit)),
         }
     }
 
-    /// Sends what is to be sent after the first answer.
-    async fn more(
+    /// Sends what is to be sent after the first answer, within the same limit.
+    async fn send_more(
         &self,
         connection: &Arc<Connection>,
         purpose: Purpose,
-        request: &Request<'_>,
+        mut more: Packed,
+        mut sequel: Sequel<'_>,
         deadline: Instant,
-    ) -> Result<Value, StoreError> {
-        connection.lane.answered();
-        let place = self.place(purpose, Some(deadline)).await?;
-        let answers = connection.lane.answers();
-        let answer = timeout_at(deadline, request.more(connection.redis.clone())).await;
-        drop(place);
-        match answer {
-            Ok(answer) => self.came_back(connection, false, answer),
-            Err(_) => Err(self.late(connection, connection.lane.answers() == answers)),
+    ) -> Result<RedisResult<Value>, StoreError> {
+        loop {
+            let (answer, _) = self.send(connection, purpose, more, Some(deadline)).await?;
+            more = match sequel.next(answer) {
+                Next::Answer(answer) => return Ok(answer),
+                Next::More(more) => more,
+            };
         }
     }
 
@@ -136,14 +113,12 @@ impl Link {
     ) -> Result<Value, StoreError> {
         match answer {
             Ok(value) => {
-                connection.lane.answered();
                 if alone {
                     self.keep(connection.clone());
                 }
                 Ok(value)
             }
             Err(error) if is_refusal(&error) => {
-                connection.lane.answered();
                 let error = refused(error);
                 if error.kind() == ErrorKind::ReadOnly {
                     // What was the primary is one no longer: the name may lead to the new one.
@@ -158,9 +133,4 @@ impl Link {
             }
         }
     }
-}
-
-/// Whether the server answered, as opposed to the connection failing.
-fn is_refusal(error: &RedisError) -> bool {
-    matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }

@@ -98,15 +98,24 @@ impl Names {
     /// `P:lock:K`, `P:dup:K`, `P:idem:K`: the plain string whose value is the token, or in the last two `done:`, the token,
     /// a line feed and the record. `P:sem:K`: the sorted set of holders.
     pub(super) fn key(&self, on: &ClaimKey) -> String {
-        joined([&self.prefix, on.space.word(), ":", on.key.as_str()])
+        joined(self.key_parts(on))
+    }
+
+    /// What that is put together of.
+    pub(super) fn key_parts<'a>(&'a self, on: &'a ClaimKey) -> [&'a str; 4] {
+        [&self.prefix, on.space.word(), ":", on.key.as_str()]
     }
 
     /// `P:word:{P:lock:K}`: what belongs to a key. The braces make a Cluster hash exactly the text of the key, unless that
     /// has a hash tag of its own.
     fn beside(&self, word: &str, on: &ClaimKey) -> String {
+        joined(self.parts_beside(word, on))
+    }
+
+    fn parts_beside<'a>(&'a self, word: &'a str, on: &'a ClaimKey) -> [&'a str; 9] {
         let (open, close) = braces(on);
         let (prefix, space, key) = (self.prefix.as_str(), on.space.word(), on.key.as_str());
-        joined([prefix, word, ":", open, prefix, space, ":", key, close])
+        [prefix, word, ":", open, prefix, space, ":", key, close]
     }
 
     /// The names that a key's queue takes.
@@ -138,7 +147,12 @@ impl Names {
 
     /// The channel on which a release of this key is published.
     pub(super) fn channel(&self, on: &ClaimKey) -> String {
-        self.beside("wake", on)
+        joined(self.channel_parts(on))
+    }
+
+    /// What that is put together of.
+    pub(super) fn channel_parts<'a>(&'a self, on: &'a ClaimKey) -> [&'a str; 9] {
+        self.parts_beside("wake", on)
     }
 
     /// What this store's attempts in queues are told by.

@@ -9,15 +9,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use rand::RngExt;
-use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value};
+use redis::{Cmd, FromRedisValue, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::connection::{Calls, Connection, Target, probation};
-use super::error::{nonsense, not_connected, refused};
+use super::connection::{Calls, Connection, Target};
+use super::error::{nonsense, refused};
 use super::request::Request;
 use super::scripts::Call;
+use super::wire::Packed;
 use crate::store::{ErrorKind, StoreError};
 use crate::stores::StoreOptions;
 use crate::stores::in_flight::{InFlight, Purpose};
@@ -215,10 +216,7 @@ impl Link {
         retry_at: Option<Instant>,
         for_all: bool,
     ) -> Pin<Box<dyn Future<Output = Result<Arc<Connection>, StoreError>> + Send>> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(self.options.max_in_flight);
+        let roots = self.options.tls_root_certificates.clone();
         let (target, shown, limit) = (self.target.clone(), self.shown.clone(), self.options.connect_timeout);
         let (runtime, state, moved) = (self.options.runtime.clone(), self.state.clone(), self.moved.clone());
         let (sits_out, calls) = (self.sits_out, self.calls.clone());
@@ -226,14 +224,7 @@ impl Link {
             if let Some(at) = retry_at {
                 sleep_until(at).await;
             }
-            let making = async {
-                let mut connection = target.connect(&config, &calls, &shown).await?;
-                if let Some(max_ttl) = sits_out {
-                    let probation = probation(&mut connection.redis, max_ttl).await;
-                    connection.probation = Some(probation.map_err(|error| not_connected(&shown, error))?);
-                }
-                Ok(connection)
-            };
+            let making = target.connect(roots.as_deref(), &calls, sits_out, &shown);
             let made = match timeout(limit, making).await {
                 Ok(made) => made.map(Arc::new),
                 Err(_) => {
@@ -279,30 +270,30 @@ impl Link {
         over: Option<Arc<Connection>>,
         sending: impl FnOnce(&Arc<Connection>),
     ) -> impl Future<Output = Result<T, StoreError>> {
-        let mut request = Request::Script(call);
-        async move { read(self.exchange(purpose, &mut request, over, None, sending).await) }
+        let request = Request::Script(call);
+        async move { read(self.exchange(purpose, request, over, None, sending).await) }
     }
 
     /// The same, with a plain command first, which is enough where nobody holds what is wanted.
     pub(super) fn run_after<'a>(
         &'a self,
-        set: Cmd,
+        set: Packed,
         call: &'a (dyn Fn() -> Call + Sync + 'a),
         sending: impl FnOnce(&Arc<Connection>),
     ) -> impl Future<Output = Result<Value, StoreError>> {
-        let mut request = Request::SetOr(set, call);
-        async move { self.exchange(Purpose::Grant, &mut request, None, None, sending).await }
+        let request = Request::SetOr(set, call);
+        async move { self.exchange(Purpose::Grant, request, None, None, sending).await }
     }
 
     /// Runs a script that is ready to go by its hash; `call` makes it again where the server does not know it.
     pub(super) fn run_known<'a>(
         &'a self,
-        by_hash: Cmd,
+        by_hash: Packed,
         call: &'a (dyn Fn() -> Call + Sync + 'a),
         over: Option<Arc<Connection>>,
     ) -> impl Future<Output = Result<Value, StoreError>> {
-        let mut request = Request::HashOr(by_hash, call);
-        async move { self.exchange(Purpose::Upkeep, &mut request, over, None, |_| {}).await }
+        let request = Request::HashOr(by_hash, call);
+        async move { self.exchange(Purpose::Upkeep, request, over, None, |_| {}).await }
     }
 
     /// The same within a time that is given, as one step of several. `asking`: the server is told that it is asked for a
@@ -316,8 +307,8 @@ impl Link {
         by: Instant,
         sending: impl FnOnce(&Arc<Connection>),
     ) -> impl Future<Output = Result<Value, StoreError>> {
-        let mut request = if asking { Request::Asking(call) } else { Request::Script(call) };
-        async move { self.exchange(purpose, &mut request, over, Some(by), sending).await }
+        let request = if asking { Request::Asking(call) } else { Request::Script(call) };
+        async move { self.exchange(purpose, request, over, Some(by), sending).await }
     }
 
     /// Runs scripts that have nothing to do with each other in one exchange, which takes one place in flight. `sending` is
@@ -329,8 +320,8 @@ impl Link {
         sending: impl FnOnce(&Arc<Connection>),
     ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
         let mut over = None;
-        let mut request = Request::Scripts(calls);
-        let answers = self.exchange(purpose, &mut request, None, None, |connection| {
+        let request = Request::Scripts(calls);
+        let answers = self.exchange(purpose, request, None, None, |connection| {
             over = Some(connection.clone());
             sending(connection);
         });
@@ -351,8 +342,8 @@ impl Link {
         &self,
         command: &Cmd,
     ) -> impl Future<Output = Result<T, StoreError>> {
-        let mut request = Request::Command(command);
-        async move { read(self.exchange(Purpose::Other, &mut request, None, None, |_| {}).await) }
+        let request = Request::Command(command);
+        async move { read(self.exchange(Purpose::Other, request, None, None, |_| {}).await) }
     }
 
     /// The same, which must not wait behind what is new.
@@ -361,8 +352,8 @@ impl Link {
         command: &Cmd,
         by: Instant,
     ) -> impl Future<Output = Result<T, StoreError>> {
-        let mut request = Request::Command(command);
-        async move { read(self.exchange(Purpose::Upkeep, &mut request, None, Some(by), |_| {}).await) }
+        let request = Request::Command(command);
+        async move { read(self.exchange(Purpose::Upkeep, request, None, Some(by), |_| {}).await) }
     }
 
     /// Later calls go over another connection.

@@ -21,7 +21,6 @@ mod ear;
 mod error;
 mod exchange;
 mod keys;
-mod lane;
 mod link;
 mod race;
 mod released;
@@ -30,13 +29,14 @@ mod rights;
 mod scripts;
 mod sentinel;
 mod wake;
+mod wire;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::time::Instant;
 
 use self::address::{Replicas, Servers};
@@ -48,6 +48,7 @@ use self::link::Link;
 use self::rights::Of;
 use self::scripts::Call;
 use self::wake::{Source, Wake};
+use self::wire::Packed;
 use super::in_flight::Purpose;
 use super::{StoreOptions, with_record, without_password};
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
@@ -170,7 +171,7 @@ fn capabilities() -> Capabilities {
 
 /// A replica takes no locks. A server that does not tell its role is taken as it is.
 async fn refuse_replica(link: &Link) -> Result<(), StoreError> {
-    let role: Result<Vec<Value>, _> = link.command(&redis::cmd("ROLE")).await;
+    let role: Result<Value, _> = link.command(&redis::cmd("ROLE")).await;
     if is_replica(role.ok().as_ref()) {
         return Err(StoreError::not_applied(
             ErrorKind::ReadOnly,
@@ -270,7 +271,8 @@ impl Store for RedisStore {
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
         Box::pin(async move {
             let call = || claims::release(&self.names, lease);
-            let by_hash = claims::release_known(&self.names, lease).unwrap_or_else(|| call().into_by_hash());
+            let by_hash = claims::release_known(&self.names, lease);
+            let by_hash = by_hash.unwrap_or_else(|| Packed::one(&call().by_hash()));
             self.end(lease, by_hash, &call).await
         })
     }
@@ -284,7 +286,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let claim = with_record(lease)?;
             let call = || claims::complete(&self.names, lease, claim, record, ttl);
-            self.end(lease, call().into_by_hash(), &call).await
+            self.end(lease, Packed::one(&call().by_hash()), &call).await
         })
     }
 
@@ -389,7 +391,7 @@ impl RedisStore {
     async fn end(
         &self,
         lease: &Attempt,
-        by_hash: Cmd,
+        by_hash: Packed,
         call: &(dyn Fn() -> Call + Sync),
     ) -> Result<Release, StoreError> {
         // What was not answered is taken back over the connection it went: there it cannot be overtaken.

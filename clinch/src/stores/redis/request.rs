@@ -4,22 +4,23 @@
 use std::borrow::Cow;
 use std::mem;
 
-use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
-use super::lane::Commands;
 use super::scripts::Call;
+use super::wire::Packed;
 
 /// What the script says of a key that was free.
 const SET: Value = Value::Int(0);
+
+type Again<'a> = &'a (dyn Fn() -> Call + Sync);
 
 /// What is sent.
 pub(super) enum Request<'a> {
     Script(&'a Call),
     /// A `SET NX`, which is all that it takes where the key is free; the script, where it is not.
-    SetOr(Cmd, &'a (dyn Fn() -> Call + Sync)),
+    SetOr(Packed, Again<'a>),
     /// A script by its hash; the same as a whole, where the server does not know it.
-    HashOr(Cmd, &'a (dyn Fn() -> Call + Sync)),
+    HashOr(Packed, Again<'a>),
     /// All at once; each answer may be an error of its own.
     Scripts(&'a [Call]),
     /// After `ASKING`, which is good for the one command behind it.
@@ -27,139 +28,163 @@ pub(super) enum Request<'a> {
     Command(&'a Cmd),
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
     /// Whether it would keep others waiting.
     pub(super) fn needs_own_connection(&self) -> bool {
         matches!(self, Self::Script(call) | Self::Asking(call) if call.confirmation().is_some())
     }
 
-    /// What it sends first, if others' calls may go out with it.
-    pub(super) fn first(&mut self) -> Option<Commands> {
-        Some(match self {
-            Self::Script(call) if call.confirmation().is_none() => Commands::One(call.by_hash().into_owned()),
-            Self::SetOr(command, _) | Self::HashOr(command, _) => Commands::One(mem::take(command)),
-            Self::Command(command) => Commands::One(command.clone()),
-            Self::Asking(call) if call.confirmation().is_none() => {
-                Commands::Several(vec![redis::cmd("ASKING"), call.by_hash().into_owned()])
+    /// What is sent first, and what becomes of the answers.
+    pub(super) fn first(self) -> (Packed, Sequel<'a>) {
+        match self {
+            Self::Command(command) => (Packed::one(command), Sequel::End),
+            Self::SetOr(set, call) => (set, Sequel::Script(call)),
+            Self::HashOr(by_hash, call) => (by_hash, Sequel::Source(call)),
+            Self::Script(call) => Around::of(call, false).first(),
+            Self::Asking(call) => Around::of(call, true).first(),
+            Self::Scripts(calls) => {
+                (Packed::several(calls.iter().map(Call::by_hash)), Sequel::Sources(calls))
             }
-            Self::Script(_) | Self::Asking(_) | Self::Scripts(_) => return None,
-        })
+        }
     }
+}
 
-    /// What the answer to that is an answer to; `None`, if more is to be sent.
-    pub(super) fn answer(&self, first: RedisResult<Value>) -> Option<RedisResult<Value>> {
-        let answer = match (self, first) {
-            (Self::Asking(_), Ok(Value::Array(mut answers))) => {
-                answers.pop().unwrap_or(Value::Nil).extract_error()
+/// What may have to be sent after what was answered.
+pub(super) enum Sequel<'a> {
+    /// Nothing.
+    End,
+    /// The script, where the `SET` did not take the key.
+    Script(Again<'a>),
+    /// The script by its source, where the server does not know its hash.
+    Source(Again<'a>),
+    /// The same for one with others around it.
+    Around(Around<'a>),
+    /// Nothing, of the same.
+    EndOf(Around<'a>),
+    /// The sources of several.
+    Sources(&'a [Call]),
+    /// Nothing, after the sources of some of them.
+    EndOfSources { answers: Vec<Value>, unknown: Vec<usize> },
+}
+
+/// What came of an answer.
+pub(super) enum Next {
+    Answer(RedisResult<Value>),
+    /// This is to be sent too.
+    More(Packed),
+}
+
+impl Sequel<'_> {
+    /// What the answer to what was sent last is an answer to, or what is to be sent next.
+    pub(super) fn next(&mut self, answer: RedisResult<Value>) -> Next {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return Next::Answer(Err(error)),
+        };
+        match mem::replace(self, Self::End) {
+            Self::End => Next::Answer(answer.extract_error()),
+            Self::Script(call) => match answer.extract_error() {
+                Ok(Value::Nil) => {
+                    *self = Self::Source(call);
+                    Next::More(Packed::one(&call().by_hash()))
+                }
+                Ok(_) => Next::Answer(Ok(SET)),
+                Err(error) => Next::Answer(Err(error)),
+            },
+            Self::Source(call) if lacks_script(&answer) => Next::More(Packed::one(&call().by_source())),
+            Self::Source(_) => Next::Answer(answer.extract_error()),
+            Self::Around(around) if around.lacks_script(&answer) => {
+                let by_source = around.pack(Cow::Owned(around.call.by_source()));
+                *self = Self::EndOf(around);
+                Next::More(by_source)
             }
-            (_, answer) => answer.and_then(Value::extract_error),
-        };
-        match (self, answer) {
-            (Self::SetOr(..), Ok(Value::Nil)) => None,
-            (Self::SetOr(..), Ok(_)) => Some(Ok(SET)),
-            (Self::Script(_) | Self::HashOr(..) | Self::Asking(_), Err(error)) if is_noscript(&error) => None,
-            (_, answer) => Some(answer),
-        }
-    }
-
-    /// Sends that.
-    pub(super) async fn more(&self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
-        let by_source = match self {
-            Self::SetOr(_, call) => return script(redis, call()).await,
-            Self::Script(call) => call.by_source(),
-            Self::HashOr(_, call) => call().by_source(),
-            Self::Asking(call) => return asking(redis, call).await,
-            Self::Command(_) | Self::Scripts(_) => return Ok(Value::Nil),
-        };
-        redis.req_packed_command(&by_source).await?.extract_error()
-    }
-
-    /// Sends it by itself. Whatever is rarer than one command is larger, and not part of everybody's future.
-    pub(super) async fn send(&self, mut redis: MultiplexedConnection) -> RedisResult<Value> {
-        let first = match self {
-            Self::Asking(call) => return Box::pin(asking(redis, call)).await,
-            Self::Script(call) if call.confirmation().is_some() => {
-                return Box::pin(confirmed(redis, None, call)).await;
+            Self::Around(around) | Self::EndOf(around) => Next::Answer(around.settled(answer)),
+            Self::Sources(calls) => {
+                let answers = all(answer);
+                let unknown: Vec<usize> = (0..answers.len()).filter(|i| lacks_script(&answers[*i])).collect();
+                if unknown.is_empty() {
+                    return Next::Answer(Ok(Value::Array(answers)));
+                }
+                let sources = unknown.iter().filter_map(|i| calls.get(*i)).map(Call::by_source);
+                let more = Packed::several(sources.map(Cow::Owned));
+                *self = Self::EndOfSources { answers, unknown };
+                Next::More(more)
             }
-            Self::Scripts(calls) => return Box::pin(together(redis, calls)).await,
-            Self::Script(call) => call.by_hash(),
-            Self::SetOr(command, _) | Self::HashOr(command, _) => Cow::Borrowed(command),
-            Self::Command(command) => Cow::Borrowed(*command),
-        };
-        let answer = redis.send_packed_command(&first).await;
-        match self.answer(answer) {
-            Some(answer) => answer,
-            None => Box::pin(self.more(redis)).await,
+            Self::EndOfSources { mut answers, unknown } => {
+                for (i, answer) in unknown.into_iter().zip(all(answer)) {
+                    answers[i] = answer;
+                }
+                Next::Answer(Ok(Value::Array(answers)))
+            }
         }
     }
 }
 
-/// Runs a script by its hash, or by its source.
-async fn script(mut redis: MultiplexedConnection, call: Call) -> RedisResult<Value> {
-    match redis.req_packed_command(&call.by_hash()).await.and_then(Value::extract_error) {
-        Err(error) if is_noscript(&error) => {
-            redis.req_packed_command(&call.by_source()).await?.extract_error()
+/// A script, and what goes out before and behind it.
+pub(super) struct Around<'a> {
+    call: &'a Call,
+    asking: bool,
+    confirmation: Option<Cmd>,
+}
+
+impl<'a> Around<'a> {
+    fn of(call: &'a Call, asking: bool) -> Self {
+        Self { call, asking, confirmation: call.confirmation() }
+    }
+
+    fn first(self) -> (Packed, Sequel<'a>) {
+        (self.pack(self.call.by_hash()), Sequel::Around(self))
+    }
+
+    const fn is_alone(&self) -> bool {
+        !self.asking && self.confirmation.is_none()
+    }
+
+    fn pack(&self, script: Cow<'_, Cmd>) -> Packed {
+        if self.is_alone() {
+            return Packed::one(&script);
         }
-        answer => answer,
+        let asking = self.asking.then(|| Cow::Owned(redis::cmd("ASKING")));
+        let confirmation = self.confirmation.as_ref().map(Cow::Borrowed);
+        Packed::several(asking.into_iter().chain([script]).chain(confirmation))
     }
-}
 
-/// Runs a script on a server that is told to serve it although the key has not all come to it yet.
-async fn asking(mut redis: MultiplexedConnection, call: &Call) -> RedisResult<Value> {
-    let asking = redis::cmd("ASKING");
-    if call.confirmation().is_some() {
-        return confirmed(redis, Some(asking), call).await;
-    }
-    let mut answers =
-        pipelined(&mut redis, [asking.clone(), call.by_hash().into_owned()].into_iter()).await?;
-    if answers.last().is_some_and(lacks_script) {
-        answers = pipelined(&mut redis, [asking, call.by_source()].into_iter()).await?;
-    }
-    answers.pop().unwrap_or(Value::Nil).extract_error()
-}
-
-/// Runs scripts that have nothing to do with each other.
-async fn together(mut redis: MultiplexedConnection, calls: &[Call]) -> RedisResult<Value> {
-    let mut answers = pipelined(&mut redis, calls.iter().map(|call| call.by_hash().into_owned())).await?;
-    let unknown: Vec<usize> = (0..answers.len()).filter(|i| lacks_script(&answers[*i])).collect();
-    if !unknown.is_empty() {
-        let by_source = unknown.iter().filter_map(|i| calls.get(*i)).map(Call::by_source);
-        let again = pipelined(&mut redis, by_source).await?;
-        for (i, answer) in unknown.into_iter().zip(again) {
-            answers[i] = answer;
+    fn lacks_script(&self, answer: &Value) -> bool {
+        match answer {
+            Value::Array(answers) if !self.is_alone() => answers.iter().any(lacks_script),
+            answer => lacks_script(answer),
         }
     }
-    Ok(Value::Array(answers))
-}
 
-/// Runs a script that replicas must confirm.
-async fn confirmed(mut redis: MultiplexedConnection, before: Option<Cmd>, call: &Call) -> RedisResult<Value> {
-    let with_wait = |script| before.clone().into_iter().chain([script]).chain(call.confirmation());
-    let mut answers = pipelined(&mut redis, with_wait(call.by_hash().into_owned())).await?;
-    if answers.iter().any(lacks_script) {
-        answers = pipelined(&mut redis, with_wait(call.by_source())).await?;
+    /// The script's own answer; with that of the `WAIT` behind it, where replicas must confirm it.
+    fn settled(&self, answer: Value) -> RedisResult<Value> {
+        if self.is_alone() {
+            return answer.extract_error();
+        }
+        let mut answers = all(answer);
+        let mut last = || answers.pop().unwrap_or(Value::Nil);
+        if self.confirmation.is_none() {
+            return last().extract_error();
+        }
+        // What was not confirmed was granted all the same: why not is told beside it.
+        let (confirmed, answer) = (last(), last().extract_error()?);
+        Ok(Value::Array(vec![answer, confirmed]))
     }
-    let mut last = || answers.pop().unwrap_or(Value::Nil);
-    // What was not confirmed was granted all the same: why not is told beside it.
-    let (confirmed, answer) = (last(), last().extract_error()?);
-    Ok(Value::Array(vec![answer, confirmed]))
 }
 
-async fn pipelined(
-    redis: &mut MultiplexedConnection,
-    commands: impl Iterator<Item = Cmd>,
-) -> RedisResult<Vec<Value>> {
-    let mut pipeline = redis::pipe();
-    commands.for_each(|command| {
-        pipeline.add_command(command);
-    });
-    redis.req_packed_commands(&pipeline, 0, pipeline.len()).await
+/// The answers to what went out together.
+fn all(answer: Value) -> Vec<Value> {
+    match answer {
+        Value::Array(answers) => answers,
+        other => vec![other],
+    }
 }
 
 fn lacks_script(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.kind() == Some(redis::ServerErrorKind::NoScript))
 }
 
-fn is_noscript(error: &RedisError) -> bool {
-    error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript)
+/// Whether the server answered, as opposed to the connection failing.
+pub(super) fn is_refusal(error: &RedisError) -> bool {
+    matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }
