@@ -14,6 +14,8 @@ mod dial;
 mod driver;
 mod packed;
 mod reply;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,0 +1,164 @@
+//! The order of answers, the bounds and the limit, over a stream in this process and on a clock that stands still.
+
+use futures_util::FutureExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(1);
+
+fn wire(places: usize) -> (Wire, DuplexStream) {
+    let (ours, theirs) = duplex(1 << 16);
+    (Wire::over(ours, Arc::new(InFlight::new(places)), LIMIT), theirs)
+}
+
+fn say(word: &str) -> Packed {
+    Packed::command(1, word.len()).word(word)
+}
+
+/// What has come to the server, as words.
+async fn heard(server: &mut DuplexStream) -> Vec<String> {
+    let mut bytes = [0; 4096];
+    let count = server.read(&mut bytes).await.unwrap();
+    let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
+    text.split("\r\n")
+        .filter(|word| !word.is_empty() && !word.starts_with(['*', '$']))
+        .map(str::to_owned)
+        .collect()
+}
+
+async fn answer(server: &mut DuplexStream, bytes: &str) {
+    server.write_all(bytes.as_bytes()).await.unwrap();
+}
+
+fn number(went: Went) -> i64 {
+    match went {
+        Went::Out(Ok(Value::Int(number)), _) => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_together_goes_out_together_and_is_answered_in_order() {
+    let (wire, mut server) = wire(100);
+    let calls = ["a", "b", "c"].map(|word| wire.call(Purpose::Other, say(word)));
+    let serve = async {
+        assert_eq!(heard(&mut server).await, ["a", "b", "c"]);
+        // Answers come as they come.
+        for part in [":", "1\r\n:2", "\r\n:3\r", "\n"] {
+            answer(&mut server, part).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let (answers, ()) = tokio::join!(futures_util::future::join_all(calls), serve);
+    assert_eq!(answers.into_iter().map(number).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_commands_of_one_call_have_one_answer() {
+    let (wire, mut server) = wire(100);
+    let commands = [redis::cmd("a"), redis::cmd("b")];
+    let call = wire.call(Purpose::Other, Packed::several(commands.iter().map(std::borrow::Cow::Borrowed)));
+    let (went, ()) = tokio::join!(call, answer(&mut server, ":1\r\n-ERR no\r\n"));
+    let Went::Out(Ok(Value::Array(answers)), _) = went else { panic!("{went:?}") };
+    assert!(matches!(answers[..], [Value::Int(1), Value::ServerError(_)]), "{answers:?}");
+}
+
+/// Proves: T6
+#[tokio::test(start_paused = true)]
+async fn there_is_a_bound_and_upkeep_goes_first() {
+    let (wire, mut server) = wire(2);
+    // One place of the two is for upkeep.
+    let mut calls: Vec<_> = ["a", "b", "c"].map(|word| Box::pin(wire.call(Purpose::Grant, say(word)))).into();
+    for call in &mut calls {
+        assert!(call.now_or_never().is_none());
+    }
+    assert_eq!(heard(&mut server).await, ["a"]);
+    let mut upkeep = ["d", "e"].map(|word| Box::pin(wire.call(Purpose::Upkeep, say(word))));
+    for call in &mut upkeep {
+        assert!(call.now_or_never().is_none());
+    }
+    assert_eq!(heard(&mut server).await, ["d"]);
+    // Nobody wants this any more, and it never goes out.
+    drop(calls.remove(1));
+    answer(&mut server, ":1\r\n:2\r\n").await;
+    assert_eq!(heard(&mut server).await, ["e", "c"]);
+    answer(&mut server, ":3\r\n:4\r\n").await;
+    let [d, e] = upkeep;
+    assert_eq!((number(d.await), number(e.await)), (2, 3));
+    assert_eq!((number(calls.remove(0).await), number(calls.remove(0).await)), (1, 4));
+}
+
+/// Fault: 33
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_not_answered_ends_and_keeps_its_turn() {
+    let (wire, mut server) = wire(2);
+    let began = Instant::now();
+    let (first, waits) =
+        tokio::join!(wire.call(Purpose::Grant, say("a")), wire.call(Purpose::Grant, say("b")));
+    assert!(matches!(first, Went::Late { silent: true }), "{first:?}");
+    assert!(matches!(waits, Went::Nowhere), "{waits:?}");
+    // The timer's own grain.
+    assert!(began.elapsed() <= LIMIT + Duration::from_millis(2), "{:?}", began.elapsed());
+    assert_eq!(heard(&mut server).await, ["a"]);
+    // Its place is free again, and its answer is not the next one's.
+    let serve = async {
+        assert_eq!(heard(&mut server).await, ["c"]);
+        answer(&mut server, ":1\r\n:3\r\n").await;
+    };
+    let (next, ()) = tokio::join!(wire.call(Purpose::Grant, say("c")), serve);
+    assert_eq!(number(next), 3);
+}
+
+/// Fault: 34
+#[tokio::test(start_paused = true)]
+async fn one_that_is_late_is_told_whether_others_were_answered() {
+    let (wire, mut server) = wire(100);
+    let serve = async {
+        heard(&mut server).await;
+        answer(&mut server, ":1\r\n").await;
+    };
+    let (first, second, ()) =
+        tokio::join!(wire.call(Purpose::Other, say("a")), wire.call(Purpose::Other, say("b")), serve);
+    assert_eq!(number(first), 1);
+    assert!(matches!(second, Went::Late { silent: false }), "{second:?}");
+}
+
+/// Fault: 34
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_connection_ends_all_calls() {
+    for garbage in [None, Some("HTTP/1.1 400\r\n")] {
+        let (wire, mut server) = wire(2);
+        let end = async {
+            heard(&mut server).await;
+            match garbage {
+                Some(garbage) => answer(&mut server, garbage).await,
+                None => drop(server),
+            }
+        };
+        let (sent, waits, ()) =
+            tokio::join!(wire.call(Purpose::Grant, say("a")), wire.call(Purpose::Grant, say("b")), end);
+        for went in [sent, waits, wire.call(Purpose::Grant, say("c")).await] {
+            assert!(matches!(went, Went::Out(Err(_), _)), "{went:?}");
+        }
+    }
+}
+
+/// Places are those of all connections to a server: what another gives back is found.
+///
+/// Proves: T6
+#[tokio::test(start_paused = true)]
+async fn a_place_that_another_connection_gives_back_is_taken() {
+    let in_flight = Arc::new(InFlight::new(2));
+    let ((ours, _others), (mine, mut server)) = (duplex(1 << 16), duplex(1 << 16));
+    let (other, wire) = (Wire::over(ours, in_flight.clone(), LIMIT), Wire::over(mine, in_flight, LIMIT));
+    let mut there = Box::pin(other.call(Purpose::Grant, say("a")));
+    assert!((&mut there).now_or_never().is_none());
+    let mut here = Box::pin(wire.call(Purpose::Grant, say("b")));
+    assert!((&mut here).now_or_never().is_none());
+    drop(there);
+    drop(other);
+    assert_eq!(heard(&mut server).await, ["b"]);
+    answer(&mut server, ":2\r\n").await;
+    assert_eq!(number(here.await), 2);
+}
