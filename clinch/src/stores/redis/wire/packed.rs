@@ -26,11 +26,8 @@ impl Packed {
     }
 
     /// The next word.
-    pub(in super::super) fn word(mut self, word: &str) -> Self {
-        header(&mut self.bytes, b'$', word.len());
-        self.bytes.extend_from_slice(word.as_bytes());
-        self.bytes.extend_from_slice(b"\r\n");
-        self
+    pub(in super::super) fn word(self, word: &str) -> Self {
+        self.joined([word])
     }
 
     /// The next word, put together of several.
@@ -41,9 +38,13 @@ impl Packed {
         self
     }
 
-    pub(in super::super) fn number(self, number: u64) -> Self {
-        let mut digits = [0; 20];
-        self.word(decimal(number, &mut digits))
+    pub(in super::super) fn number(mut self, number: u64) -> Self {
+        let mut digits = [0; DIGITS];
+        let digits = decimal(number, &mut digits);
+        header(&mut self.bytes, b'$', digits.len());
+        self.bytes.extend_from_slice(digits);
+        self.bytes.extend_from_slice(b"\r\n");
+        self
     }
 
     /// One command.
@@ -66,25 +67,37 @@ impl Packed {
     }
 }
 
+/// The longest number.
+const DIGITS: usize = 20;
+
 fn header(packed: &mut Vec<u8>, kind: u8, number: usize) {
-    let mut digits = [0; 20];
+    // Nearly every word is short.
+    if let Ok(number @ 0..100) = u8::try_from(number) {
+        let (tens, ones) = (b'0' + number / 10, b'0' + number % 10);
+        if number < 10 {
+            packed.extend_from_slice(&[kind, ones, b'\r', b'\n']);
+        } else {
+            packed.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
+        }
+        return;
+    }
+    let mut digits = [0; DIGITS];
     packed.push(kind);
-    packed.extend_from_slice(decimal(number as u64, &mut digits).as_bytes());
+    packed.extend_from_slice(decimal(number as u64, &mut digits));
     packed.extend_from_slice(b"\r\n");
 }
 
-/// A number in words of digits, without the detour that formatting takes.
-fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &str {
-    let mut at = digits.len();
+/// A number in digits, without the detour that formatting takes.
+fn decimal(mut number: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
+    let mut at = DIGITS;
     loop {
         at -= 1;
         digits[at] = b'0' + u8::try_from(number % 10).unwrap_or_default();
         number /= 10;
         if number == 0 {
-            break;
+            return &digits[at..];
         }
     }
-    str::from_utf8(&digits[at..]).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -93,10 +106,11 @@ mod tests {
 
     #[test]
     fn a_command_by_hand_is_the_client_librarys() {
-        for number in [0, 9, 10, 1234, u64::MAX] {
+        for (number, length) in [(0, 0), (9, 9), (10, 10), (1234, 99), (u64::MAX, 100)] {
+            let long = "ä".repeat(length) + "x";
             let mut command = redis::cmd("SET");
-            command.arg("a:b").arg("").arg("täglich").arg(number);
-            let ours = Packed::command(5, 64).word("SET").joined(["a", ":", "b"]).word("").word("täglich");
+            command.arg("a:b").arg("").arg(&long).arg(number);
+            let ours = Packed::command(5, 64).word("SET").joined(["a", ":", "b"]).word("").word(&long);
             assert_eq!(ours.number(number).bytes, command.get_packed_command());
         }
     }
