@@ -96,10 +96,19 @@ impl Canon {
             hasher.update(&[tag as u8]).update(bytes);
             self.seal(&hasher);
         } else {
-            self.tag(tag);
-            self.length(bytes.len());
-            self.row.extend_from_slice(bytes);
+            self.counted(tag, bytes);
         }
+    }
+
+    fn counted(&mut self, tag: Tag, bytes: &[u8]) {
+        match u8::try_from(bytes.len()) {
+            Ok(length @ 0..=0x7f) => self.row.extend_from_slice(&[tag as u8, length]),
+            _ => {
+                self.tag(tag);
+                self.length(bytes.len());
+            }
+        }
+        self.row.extend_from_slice(bytes);
     }
 
     /// Begins a group, either of fields or of items.
@@ -111,20 +120,13 @@ impl Canon {
 
     /// Begins a field of the innermost group; its value is written next.
     pub(super) fn begin_field(&mut self, name: &[u8]) {
-        let prefix = match name.first_chunk() {
-            Some(chunk) => u64::from_be_bytes(*chunk),
-            None => {
-                let (prefix, free) = name
-                    .iter()
-                    .fold((0, u64::BITS), |(prefix, free), byte| (prefix << 8 | u64::from(*byte), free - 8));
-                prefix.checked_shl(free).unwrap_or(0)
-            }
-        };
+        let mut prefix = [0; 8];
+        let length = name.len().min(prefix.len());
+        prefix[..length].copy_from_slice(&name[..length]);
+        let prefix = u64::from_be_bytes(prefix);
         let start = self.row.len();
         self.fields.push(Field { prefix, start, end: start });
-        self.tag(Tag::Field);
-        self.length(name.len());
-        self.row.extend_from_slice(name);
+        self.counted(Tag::Field, name);
     }
 
     /// Ends the field that was begun last.
