@@ -35,7 +35,7 @@ pub struct Submission {
     /// Whether the method is one of the few that stand in the program text, as opposed to a path that a client wrote.
     bounded: bool,
     /// Where it is a request's own, to which keys that request came: it is no duplicate of itself if it comes to one twice.
-    of_request: Option<Came>,
+    of_request: Option<Arc<dyn Comes>>,
     user: Option<Identity>,
     /// Parameters as JSON, by their names.
     params: Vec<(Cow<'static, str>, String)>,
@@ -91,17 +91,17 @@ impl Submission {
     pub(crate) fn by_request(
         method: String,
         bounded: bool,
-        came: Came,
+        request: Arc<dyn Comes>,
         user: Option<Identity>,
         fingerprint: Option<Fingerprint>,
     ) -> Self {
         let method = method.into();
-        Self { method, bounded, of_request: Some(came), user, params: Vec::new(), fingerprint }
+        Self { method, bounded, of_request: Some(request), user, params: Vec::new(), fingerprint }
     }
 
     /// Whether its request comes to this key once more. From now on it did.
     pub(crate) fn comes_again(&self, key: &Key) -> bool {
-        self.of_request.as_ref().is_some_and(|came| came.again(key))
+        self.of_request.as_ref().is_some_and(|request| request.came().again(key))
     }
 
     /// Its method, if that is one of a few.
@@ -148,20 +148,41 @@ impl Submission {
     }
 }
 
-/// The keys of duplicate guards that one request came to. Clones are the same. Another request that is handled inside of it, as
-/// one of a batch is, has its own.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Came(Arc<Mutex<Vec<Key>>>);
+/// A request that comes to guards.
+pub(crate) trait Comes: Send + Sync {
+    /// To which keys it came already.
+    fn came(&self) -> &Came;
+}
+
+/// The keys of duplicate guards that one request came to. Another request that is handled inside of it, as one of a batch is,
+/// has its own.
+#[derive(Debug, Default)]
+pub(crate) struct Came(Mutex<Keys>);
+
+/// Hardly any request comes to more than one, which needs no list.
+#[derive(Debug, Default)]
+struct Keys {
+    first: Option<Key>,
+    more: Vec<Key>,
+}
 
 impl Came {
     fn again(&self, key: &Key) -> bool {
-        // A list: hardly any request comes to more than one.
         let mut came = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let again = came.contains(key);
-        if !again {
-            came.push(key.clone());
+        let again = came.first.as_ref() == Some(key) || came.more.contains(key);
+        match &came.first {
+            None => came.first = Some(key.clone()),
+            Some(_) if again => {}
+            Some(_) => came.more.push(key.clone()),
         }
         again
+    }
+}
+
+/// One that nobody else knows.
+impl Comes for Came {
+    fn came(&self) -> &Came {
+        self
     }
 }
 

@@ -8,6 +8,7 @@
 //! What has become long is *sealed*: replaced by its hash. So nothing is copied again at every level around it, and the
 //! row stays short. Whether something is sealed depends on nothing but its length in the row, which no order changes.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
 
 use blake3::Hasher;
@@ -23,6 +24,14 @@ const CONTEXT: &str = "clinch submission fingerprint 1";
 
 /// What BLAKE3 makes of the context, every time the same.
 static CONTEXT_KEY: LazyLock<ContextKey> = LazyLock::new(|| hash_derive_key_context(CONTEXT));
+
+/// What a thread keeps for its next row, at most, in bytes.
+const KEPT: usize = 8 * 1024;
+
+thread_local! {
+    /// The buffers of the last row of this thread, for the next one: taking memory anew costs more than a short body.
+    static SPARE: Cell<Option<Canon>> = const { Cell::new(None) };
+}
 
 /// What an item is. The numbers are part of the hash: do not change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +90,24 @@ pub(super) struct Mark {
 impl Canon {
     /// With room for what most submissions are.
     pub(super) fn new() -> Self {
-        Self { row: Vec::with_capacity(256), fields: Vec::with_capacity(8), scratch: Vec::new() }
+        let spare = SPARE.try_with(Cell::take).ok().flatten();
+        spare.unwrap_or_else(|| Self {
+            row: Vec::with_capacity(256),
+            fields: Vec::with_capacity(8),
+            scratch: Vec::with_capacity(256),
+        })
+    }
+
+    /// Leaves its buffers to the next row, unless they have become large.
+    fn leave(mut self) {
+        let bytes =
+            self.row.capacity() + self.scratch.capacity() + self.fields.capacity() * size_of::<Field>();
+        if bytes <= KEPT {
+            self.row.clear();
+            self.fields.clear();
+            // A thread that is ending keeps nothing.
+            let _ = SPARE.try_with(|spare| spare.set(Some(self)));
+        }
     }
 
     /// Writes an item without content.
@@ -197,6 +223,7 @@ impl Canon {
     pub(super) fn finish(self) -> Fingerprint {
         let mut hasher = Hasher::new_from_context_key(&CONTEXT_KEY);
         hasher.update(&self.row);
+        self.leave();
         Fingerprint::new(hasher.finalize().into())
     }
 
