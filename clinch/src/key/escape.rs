@@ -39,9 +39,8 @@ impl Write for Escaped<'_> {
             let (escaped, after) = after.split_at(c.len_utf8());
             self.0.push_str(before);
             for byte in escaped.bytes() {
-                let [high, low] = hex::digits(byte).map(|digit| digit.to_ascii_uppercase());
-                // They are ASCII.
-                self.0.push_str(str::from_utf8(&[b'%', high, low]).unwrap_or_default());
+                self.0.push('%');
+                self.0.extend(hex::digits(byte).map(|digit| char::from(digit.to_ascii_uppercase())));
             }
             rest = after;
         }

@@ -1,6 +1,7 @@
 //! A submission: what makes two of them the same, and the key that stands for it.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +15,11 @@ use crate::key::{Key, MAX_KEY_BYTES};
 
 /// What stands in a key where users, or parameters, do not count.
 const ANY: &str = "*";
+
+thread_local! {
+    /// Where the next key of this thread is put together, so that only the key itself needs memory.
+    static TEXT: Cell<String> = const { Cell::new(String::new()) };
+}
 
 /// A submission: of what, by whom, and with which parameters.
 ///
@@ -201,8 +207,7 @@ impl fmt::Debug for Submission {
 /// Joins the parts of a key. None of them can imitate another: separators in prefix and method are escaped, and the rest are
 /// hashes or [`ANY`], which have none. What would be too long is replaced by its hash.
 pub(crate) fn compose(prefix: &str, method: &str, rest: &[&str]) -> Result<Key, Error> {
-    let joined = |prefix: &str, method: &str| {
-        let mut text = String::with_capacity(128);
+    let joined = |mut text: String, prefix: &str, method: &str| {
         // Writing to a string does not fail.
         if !prefix.is_empty() {
             let _: fmt::Result = Escaped(&mut text).write_str(prefix);
@@ -215,11 +220,17 @@ pub(crate) fn compose(prefix: &str, method: &str, rest: &[&str]) -> Result<Key, 
         }
         text
     };
-    let mut text = joined(prefix, method);
+    let mut text = joined(TEXT.try_with(Cell::take).unwrap_or_default(), prefix, method);
     if text.len() > MAX_KEY_BYTES {
-        text = joined("", &Hasher::default().hash("method", text.as_bytes()));
+        text = joined(String::new(), "", &Hasher::default().hash("method", text.as_bytes()));
     }
-    Ok(Key::new(text)?)
+    let key = Key::new(&text);
+    if text.capacity() <= 2 * MAX_KEY_BYTES {
+        text.clear();
+        // A thread that is ending keeps nothing.
+        let _ = TEXT.try_with(|kept| kept.set(text));
+    }
+    Ok(key?)
 }
 
 #[cfg(test)]
