@@ -68,6 +68,7 @@ where
 }
 
 /// Not an `async fn`, which has room for its arguments twice and moves them at its first poll.
+#[expect(clippy::manual_async_fn, reason = "as said above")]
 fn guarded<S, G, B, R>(
     guard: Arc<Guard<G>>,
     mut inner: S,
