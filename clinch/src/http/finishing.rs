@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use super::web::Web;
 use crate::manager::{LockManager, Opened, Scope, ToBeOpened};
-use crate::submit::{Came, Disconnect, Guards, request};
+use crate::submit::{Came, Comes, Disconnect, Guards, request};
 
 /// Whether something has begun in a request that is to be finished.
 ///
@@ -26,7 +26,7 @@ struct Flag {
     /// Nobody waits for the answer any more.
     left: AtomicBool,
     around: Option<Begun>,
-    /// Of the request, for all its guards.
+    /// To which keys the request came, at all its guards; unless there is one around, which knows that.
     came: Came,
 }
 
@@ -35,8 +35,7 @@ impl Begun {
     pub(super) fn in_request(extensions: &mut Extensions) -> Self {
         let (begun, left) = (AtomicBool::new(false), AtomicBool::new(false));
         let around = extensions.get::<Self>().cloned();
-        let came = around.as_ref().map(Self::came).unwrap_or_default();
-        let begun = Self(Arc::new(Flag { begun, left, around, came }));
+        let begun = Self(Arc::new(Flag { begun, left, around, came: Came::default() }));
         extensions.insert(begun.clone());
         begun
     }
@@ -50,9 +49,9 @@ impl Begun {
         }
     }
 
-    /// The keys that the request came to.
-    pub(super) fn came(&self) -> Came {
-        self.0.came.clone()
+    /// The request, as far as it comes to guards.
+    pub(super) fn request(&self) -> Arc<dyn Comes> {
+        self.0.clone()
     }
 
     fn get(&self) -> bool {
@@ -69,6 +68,16 @@ impl Begun {
             next = flag.around.as_ref();
         }
         false
+    }
+}
+
+impl Comes for Flag {
+    fn came(&self) -> &Came {
+        let mut flag = self;
+        while let Some(Begun(around)) = &flag.around {
+            flag = around;
+        }
+        &flag.came
     }
 }
 
@@ -129,7 +138,7 @@ pub(super) fn boxed<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
 /// What a guard's service does, in its scope. It is polled where it is.
 struct Running<T> {
     scope: InScope,
-    /// `None` only when it is dropped.
+    /// `None` when it is done, or dropped.
     future: Option<Boxed<T>>,
 }
 
@@ -150,10 +159,15 @@ impl<T> Future for Running<T> {
         if let InScope::OfItsOwn(own) = scope {
             *scope = InScope::Opened(own.open());
         }
-        match scope {
+        let polled = match scope {
             InScope::Opened(scope) => scope.poll(future.as_mut(), context),
             InScope::Around | InScope::OfItsOwn(_) => future.as_mut().poll(context),
+        };
+        if polled.is_ready() {
+            // Nothing is left in it that would have to be dropped in its scope.
+            self.future = None;
         }
+        polled
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method, Uri, header};
@@ -13,7 +13,7 @@ use super::identity::Sender;
 use super::route::path_params;
 use super::web::Web;
 use crate::error::Error;
-use crate::submit::{DuplicatePolicy, Fingerprint, Identity, Limits, Params, Submission};
+use crate::submit::{Came, DuplicatePolicy, Fingerprint, Identity, Limits, Params, Submission};
 
 /// The route of a request, for servers that do not say it as axum does: put it into the request's extensions. It is the
 /// template (`/orders/{id}`), so that the key of a guard names the route and not each of its paths.
@@ -219,7 +219,7 @@ impl<'a> Look<'a> {
             Some(matched) => (matched, self.is_known_verb()),
             None => (format!("{} {}", self.method, self.uri().path()), false),
         };
-        let came = self.extensions.get().map(Begun::came).unwrap_or_default();
+        let request = self.extensions.get().map_or_else(|| Arc::new(Came::default()) as _, Begun::request);
         let (mut user, mut fingerprint) = (None, None);
         if policy.include_user || policy.include_params {
             let in_path = self.in_path();
@@ -231,7 +231,7 @@ impl<'a> Look<'a> {
                 fingerprint = Some(params.fingerprint_without(&policy.exclude_params)?);
             }
         }
-        Ok(Submission::by_request(method, bounded, came, user, fingerprint))
+        Ok(Submission::by_request(method, bounded, request, user, fingerprint))
     }
 }
 

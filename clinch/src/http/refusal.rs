@@ -3,6 +3,7 @@
 //! What a refusal shows is written here or by the author of a policy. No key, no token, no holder, no address of an engine
 //! and no text of an error below gets into it: a refusal goes to strangers.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -205,6 +206,21 @@ impl Refusal {
         }
     }
 
+    /// The same for an error that nobody else needs, so that its message is not copied. Logged as by
+    /// [`log_if_internal`](Self::log_if_internal).
+    pub(super) fn taken_from(mut error: Error) -> Self {
+        let message = match &mut error {
+            Error::DuplicateSubmit { message, .. } => Some(std::mem::take(message)),
+            _ => None,
+        };
+        let refusal = Self::of(&error);
+        refusal.log_if_internal(&error);
+        match message {
+            Some(message) => Self { message, ..refusal },
+            None => refusal,
+        }
+    }
+
     /// Logs what is wrong with a guard: whoever is refused is not told.
     pub(super) fn log_if_internal(&self, error: &Error) {
         if self.kind == RefusalKind::Internal {
@@ -252,71 +268,72 @@ impl Refusal {
     /// `application/problem+json` with `type`, `title`, `status`, `detail`, `message` and, where they are known, `retryAfter`
     /// (seconds), `remainingTime` (milliseconds) and `inProgress`.
     pub fn to_response(&self) -> Response<Bytes> {
-        let mut response = Response::new(self.body());
+        let mut room = [b'0'; 20];
+        let seconds = self.retry_after_seconds().map(|seconds| digits(seconds, &mut room));
+        let mut response = Response::new(self.body(seconds));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some(seconds) = self.retry_after_seconds() {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        if let Some(Ok(seconds)) = seconds.map(HeaderValue::from_str) {
+            headers.insert(RETRY_AFTER, seconds);
         }
         response
     }
 
-    fn body(&self) -> Bytes {
-        let mut body = Members(Vec::with_capacity(512));
-        for plain in ["{\"type\":\"", self.kind.problem_type(), "\""] {
-            body.raw(plain);
-        }
-        body.text(",\"title\":", self.title);
-        body.number(",\"status\":", self.status.as_u16().into());
-        body.text(",\"detail\":", &self.detail);
-        body.text(",\"message\":", &self.message);
-        if let Some(seconds) = self.retry_after_seconds() {
-            body.number(",\"retryAfter\":", seconds);
-        }
-        if let Some(millis) = self.remaining_millis() {
-            body.number(",\"remainingTime\":", millis);
-        }
-        if let Some(in_progress) = self.in_progress {
-            body.raw(if in_progress { ",\"inProgress\":true" } else { ",\"inProgress\":false" });
-        }
-        body.raw("}");
-        body.0.into()
+    /// By hand, because most of it needs nothing but copying; put together at once, so that it has the memory it needs and no
+    /// more.
+    fn body(&self, seconds: Option<&str>) -> Bytes {
+        let mut room = [b'0'; 20];
+        let millis = self.remaining_millis().map(|millis| digits(millis, &mut room));
+        let (detail, message) = (escaped(&self.detail), escaped(&self.message));
+        let pieces = [
+            "{\"type\":\"",
+            self.kind.problem_type(),
+            "\",\"title\":\"",
+            &escaped(self.title),
+            "\",\"status\":",
+            self.status.as_str(),
+            ",\"detail\":\"",
+            &detail,
+            "\",\"message\":\"",
+            &message,
+            "\"",
+            seconds.map_or("", |_| ",\"retryAfter\":"),
+            seconds.unwrap_or_default(),
+            millis.map_or("", |_| ",\"remainingTime\":"),
+            millis.unwrap_or_default(),
+            match self.in_progress {
+                None => "}",
+                Some(true) => ",\"inProgress\":true}",
+                Some(false) => ",\"inProgress\":false}",
+            },
+        ];
+        pieces.concat().into()
     }
 }
 
-/// The members of the body, in their order. Written by hand, because most of it needs nothing but copying.
-struct Members(Vec<u8>);
-
-impl Members {
-    fn raw(&mut self, json: &str) {
-        self.0.extend_from_slice(json.as_bytes());
+/// A number as it is written.
+fn digits(number: u64, room: &mut [u8; 20]) -> &str {
+    let (mut first, mut rest) = (room.len(), number);
+    while first == room.len() || rest > 0 {
+        first -= 1;
+        room[first] = b'0' + (rest % 10).to_le_bytes()[0];
+        rest /= 10;
     }
+    // They are ASCII.
+    str::from_utf8(&room[first..]).unwrap_or_default()
+}
 
-    fn number(&mut self, before: &str, number: u64) {
-        self.raw(before);
-        let (mut digits, mut first, mut rest) = ([b'0'; 20], 20, number);
-        while first == 20 || rest > 0 {
-            first -= 1;
-            digits[first] = b'0' + (rest % 10).to_le_bytes()[0];
-            rest /= 10;
-        }
-        self.0.extend_from_slice(&digits[first..]);
+/// A text as it stands between the quotation marks of JSON.
+fn escaped(text: &str) -> Cow<'_, str> {
+    let plain = |byte: u8| (byte >= b' ') & (byte != b'"') & (byte != b'\\');
+    if text.bytes().fold(true, |all, byte| all & plain(byte)) {
+        return text.into();
     }
-
-    fn text(&mut self, before: &str, text: &str) {
-        self.raw(before);
-        let plain = |byte: u8| (byte >= b' ') & (byte != b'"') & (byte != b'\\');
-        if text.bytes().fold(true, |all, byte| all & plain(byte)) {
-            self.raw("\"");
-            self.raw(text);
-            self.raw("\"");
-        } else {
-            // Texts always can be written.
-            let _ = serde_json::to_writer(&mut self.0, text);
-        }
-    }
+    // Texts always can be written.
+    let json = serde_json::to_string(text).unwrap_or_default();
+    json.get(1..json.len().saturating_sub(1)).unwrap_or_default().to_owned().into()
 }
 
 #[cfg(test)]

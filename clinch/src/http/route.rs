@@ -10,7 +10,8 @@ use percent_encoding::percent_decode_str;
 /// Values are percent-decoded. `None` also for one that would not be UTF-8, which is no text to any handler either: as it was
 /// sent it would be the same as another that spells it (`%ff`, `%25ff`).
 pub(crate) fn path_params<'a>(template: &'a str, path: &'a str) -> Option<Vec<(&'a str, Cow<'a, str>)>> {
-    if !template.bytes().any(|byte| matches!(byte, b'{' | b'}')) {
+    // All of it is looked at, many bytes at a time.
+    if !template.bytes().fold(false, |any, byte| any | matches!(byte, b'{' | b'}')) {
         return (template == path).then(Vec::new);
     }
     let (mut template, mut path) = (template, path);

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
@@ -48,82 +49,91 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
         // The one that is ready is used up; its clone takes its place.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let begun = Begun::in_request(request.extensions_mut());
+        let (mut parts, body) = request.into_parts();
+        let begun = Begun::in_request(&mut parts.extensions);
         let Guard { web, gate } = &*self.guard;
         let (handling, locks) = (gate.handling(), web.guards().locks());
-        if !web.guards_method(handling.enabled, handling.safe_methods, request.method()) {
-            let request = request.map(RequestBody::untouched);
+        if !web.guards_method(handling.enabled, handling.safe_methods, &parts.method) {
+            let request = Request::from_parts(parts, RequestBody::untouched(body));
             let passing = boxed(|| async move { Ok(inner.call(request).await?.map(ResponseBody::inner)) });
             return ResponseFuture::in_scope(begun, locks, passing);
         }
-        let guarded = boxed(|| guarded(self.guard.clone(), inner, request, begun.clone()));
+        let guarded = boxed(|| guarded(self.guard.clone(), inner, parts, body, begun.clone()));
         ResponseFuture::in_scope(begun, locks, guarded)
     }
 }
 
-async fn guarded<S, G, B, R>(
+/// Not an `async fn`, which has room for its arguments twice and moves them at its first poll.
+#[expect(clippy::manual_async_fn, reason = "as said above")]
+fn guarded<S, G, B, R>(
     guard: Arc<Guard<G>>,
     mut inner: S,
-    request: Request<B>,
+    mut parts: Parts,
+    body: B,
     begun: Begun,
-) -> Result<Response<ResponseBody<R>>, S::Error>
+) -> impl Future<Output = Result<Response<ResponseBody<R>>, S::Error>>
 where
     G: Gate,
     S: Service<Request<RequestBody<B>>, Response = Response<R>>,
     B: Body<Data = Bytes> + Unpin,
     R: Body<Data = Bytes>,
 {
-    let Guard { web, gate } = &*guard;
-    let handling = gate.handling();
-    let guards = web.guards();
-    let limit = guards.settings().limits.body_bytes;
-    let (mut parts, body) = request.into_parts();
-    let (read, body) = if gate.needs_body(web, HiddenLook(Look::of(&parts))) {
-        let (read, body) = body::read(body, limit).await;
-        (Some(read), body)
-    } else {
-        (None, RequestBody::untouched(body))
-    };
-    // How long a client takes to send its body is not the guard's time.
-    let since = HiddenSince(Stopwatch::start());
-    let read = read.transpose().map_err(|why| unread(why, limit));
-    let wish = read.and_then(|body| gate.wish(web, HiddenLook(Look::of(&parts)), body.as_ref()));
-    let meter = |parts| guards.locks().meter(&gate.guard(HiddenLook(Look::of(parts))));
-    let admitted = match wish {
-        Ok(wish) => gate.admit(guards, &wish, since).await,
-        // What cannot be looked at is not refused by one that only looks on.
-        Err(error) if guards.looks_on(handling.shadow, &meter(&parts), &error) => Ok(Admission::unguarded()),
-        Err(error) => Err(error),
-    };
-    let admission = match admitted {
-        Ok(admission) => admission,
-        Err(error) => return Ok(web.refuse(&error, &parts.headers, handling.status, handling.message)),
-    };
-    if let Some(lease) = admission.lease() {
-        parts.extensions.insert(lease);
-    }
-    begun.on(handling.disconnect);
-    let until_end = (handling.streaming == Streaming::UntilEnd).then(|| parts.method.clone());
-    // If it panics, the admission is dropped meanwhile, which is a failure.
-    let response = inner.call(Request::from_parts(parts, body)).await;
-    let success = response.as_ref().is_ok_and(|response| response.status().as_u16() < 400);
-    let to_send = match (&response, until_end) {
-        (Ok(response), Some(method)) => Some(length(&method, response)).filter(|length| *length != Some(0)),
-        _ => None,
-    };
-    match (response, to_send) {
-        // If nobody is there any more to whom the body could be sent, its head is the end.
-        (Ok(response), Some(length)) if !begun.is_left() => {
-            Ok(response.map(|body| ResponseBody::inner(body).holding(admission, success, length)))
+    async move {
+        let Guard { web, gate } = &*guard;
+        let handling = gate.handling();
+        let guards = web.guards();
+        let limit = guards.settings().limits.body_bytes;
+        let (read, body) = if gate.needs_body(web, HiddenLook(Look::of(&parts))) {
+            let (read, body) = body::read(body, limit).await;
+            (Some(read), body)
+        } else {
+            (None, RequestBody::untouched(body))
+        };
+        // How long a client takes to send its body is not the guard's time.
+        let since = HiddenSince(Stopwatch::start());
+        let read = read.transpose().map_err(|why| unread(why, limit));
+        let wish = read.and_then(|body| gate.wish(web, HiddenLook(Look::of(&parts)), body.as_ref()));
+        let meter = |parts| guards.locks().meter(&gate.guard(HiddenLook(Look::of(parts))));
+        let admitted = match wish {
+            Ok(wish) => gate.admit(guards, &wish, since).await,
+            // What cannot be looked at is not refused by one that only looks on.
+            Err(error) if guards.looks_on(handling.shadow, &meter(&parts), &error) => {
+                Ok(Admission::unguarded())
+            }
+            Err(error) => Err(error),
+        };
+        let admission = match admitted {
+            Ok(admission) => admission,
+            Err(error) => return Ok(web.refuse(error, &parts.headers, handling.status, handling.message)),
+        };
+        if let Some(lease) = admission.lease() {
+            parts.extensions.insert(lease);
         }
-        (response, _) => {
-            // Before the answer goes out, so that a client that has it can submit again.
-            admission.finish(success).await;
-            response.map(|response| response.map(ResponseBody::inner))
+        begun.on(handling.disconnect);
+        let until_end = (handling.streaming == Streaming::UntilEnd).then(|| parts.method.clone());
+        // If it panics, the admission is dropped meanwhile, which is a failure.
+        let response = inner.call(Request::from_parts(parts, body)).await;
+        let success = response.as_ref().is_ok_and(|response| response.status().as_u16() < 400);
+        let to_send = match (&response, until_end) {
+            (Ok(response), Some(method)) => {
+                Some(length(&method, response)).filter(|length| *length != Some(0))
+            }
+            _ => None,
+        };
+        match (response, to_send) {
+            // If nobody is there any more to whom the body could be sent, its head is the end.
+            (Ok(response), Some(length)) if !begun.is_left() => {
+                Ok(response.map(|body| ResponseBody::inner(body).holding(admission, success, length)))
+            }
+            (response, _) => {
+                // Before the answer goes out, so that a client that has it can submit again.
+                admission.finish(success).await;
+                response.map(|response| response.map(ResponseBody::inner))
+            }
         }
     }
 }

@@ -197,14 +197,12 @@ impl Web {
     /// The same for an error, which is logged.
     pub(super) fn refuse<B>(
         &self,
-        error: &Error,
+        error: Error,
         headers: &HeaderMap,
         status: Option<u16>,
         message: Option<&str>,
     ) -> Response<ResponseBody<B>> {
-        log_duplicate(error, || user_agent(headers));
-        let refusal = Refusal::of(error);
-        refusal.log_if_internal(error);
-        self.refusal(refusal, status, message).map(ResponseBody::whole)
+        log_duplicate(&error, || user_agent(headers));
+        self.refusal(Refusal::taken_from(error), status, message).map(ResponseBody::whole)
     }
 }

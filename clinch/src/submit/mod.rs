@@ -41,7 +41,7 @@ pub use self::policy::{
 pub use self::settings::Settings;
 pub use self::submission::Submission;
 #[cfg(feature = "http")]
-pub(crate) use self::submission::{Came, compose};
+pub(crate) use self::submission::{Came, Comes, compose};
 
 impl From<FingerprintError> for crate::Error {
     fn from(error: FingerprintError) -> Self {

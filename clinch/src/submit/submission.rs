@@ -1,6 +1,7 @@
 //! A submission: what makes two of them the same, and the key that stands for it.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +15,11 @@ use crate::key::{Key, MAX_KEY_BYTES};
 
 /// What stands in a key where users, or parameters, do not count.
 const ANY: &str = "*";
+
+thread_local! {
+    /// Where the next key of this thread is put together, so that only the key itself needs memory.
+    static TEXT: Cell<String> = const { Cell::new(String::new()) };
+}
 
 /// A submission: of what, by whom, and with which parameters.
 ///
@@ -35,7 +41,7 @@ pub struct Submission {
     /// Whether the method is one of the few that stand in the program text, as opposed to a path that a client wrote.
     bounded: bool,
     /// Where it is a request's own, to which keys that request came: it is no duplicate of itself if it comes to one twice.
-    of_request: Option<Came>,
+    of_request: Option<Arc<dyn Comes>>,
     user: Option<Identity>,
     /// Parameters as JSON, by their names.
     params: Vec<(Cow<'static, str>, String)>,
@@ -91,17 +97,17 @@ impl Submission {
     pub(crate) fn by_request(
         method: String,
         bounded: bool,
-        came: Came,
+        request: Arc<dyn Comes>,
         user: Option<Identity>,
         fingerprint: Option<Fingerprint>,
     ) -> Self {
         let method = method.into();
-        Self { method, bounded, of_request: Some(came), user, params: Vec::new(), fingerprint }
+        Self { method, bounded, of_request: Some(request), user, params: Vec::new(), fingerprint }
     }
 
     /// Whether its request comes to this key once more. From now on it did.
     pub(crate) fn comes_again(&self, key: &Key) -> bool {
-        self.of_request.as_ref().is_some_and(|came| came.again(key))
+        self.of_request.as_ref().is_some_and(|request| request.came().again(key))
     }
 
     /// Its method, if that is one of a few.
@@ -148,20 +154,41 @@ impl Submission {
     }
 }
 
-/// The keys of duplicate guards that one request came to. Clones are the same. Another request that is handled inside of it, as
-/// one of a batch is, has its own.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Came(Arc<Mutex<Vec<Key>>>);
+/// A request that comes to guards.
+pub(crate) trait Comes: Send + Sync {
+    /// To which keys it came already.
+    fn came(&self) -> &Came;
+}
+
+/// The keys of duplicate guards that one request came to. Another request that is handled inside of it, as one of a batch is,
+/// has its own.
+#[derive(Debug, Default)]
+pub(crate) struct Came(Mutex<Keys>);
+
+/// Hardly any request comes to more than one, which needs no list.
+#[derive(Debug, Default)]
+struct Keys {
+    first: Option<Key>,
+    more: Vec<Key>,
+}
 
 impl Came {
     fn again(&self, key: &Key) -> bool {
-        // A list: hardly any request comes to more than one.
         let mut came = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let again = came.contains(key);
-        if !again {
-            came.push(key.clone());
+        let again = came.first.as_ref() == Some(key) || came.more.contains(key);
+        match &came.first {
+            None => came.first = Some(key.clone()),
+            Some(_) if again => {}
+            Some(_) => came.more.push(key.clone()),
         }
         again
+    }
+}
+
+/// One that nobody else knows.
+impl Comes for Came {
+    fn came(&self) -> &Came {
+        self
     }
 }
 
@@ -180,8 +207,7 @@ impl fmt::Debug for Submission {
 /// Joins the parts of a key. None of them can imitate another: separators in prefix and method are escaped, and the rest are
 /// hashes or [`ANY`], which have none. What would be too long is replaced by its hash.
 pub(crate) fn compose(prefix: &str, method: &str, rest: &[&str]) -> Result<Key, Error> {
-    let joined = |prefix: &str, method: &str| {
-        let mut text = String::with_capacity(128);
+    let joined = |mut text: String, prefix: &str, method: &str| {
         // Writing to a string does not fail.
         if !prefix.is_empty() {
             let _: fmt::Result = Escaped(&mut text).write_str(prefix);
@@ -194,11 +220,17 @@ pub(crate) fn compose(prefix: &str, method: &str, rest: &[&str]) -> Result<Key, 
         }
         text
     };
-    let mut text = joined(prefix, method);
+    let mut text = joined(TEXT.try_with(Cell::take).unwrap_or_default(), prefix, method);
     if text.len() > MAX_KEY_BYTES {
-        text = joined("", &Hasher::default().hash("method", text.as_bytes()));
+        text = joined(String::new(), "", &Hasher::default().hash("method", text.as_bytes()));
     }
-    Ok(Key::new(text)?)
+    let key = Key::new(&text);
+    if text.capacity() <= 2 * MAX_KEY_BYTES {
+        text.clear();
+        // A thread that is ending keeps nothing.
+        let _ = TEXT.try_with(|kept| kept.set(text));
+    }
+    Ok(key?)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! What has become long is *sealed*: replaced by its hash. So nothing is copied again at every level around it, and the
 //! row stays short. Whether something is sealed depends on nothing but its length in the row, which no order changes.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
 
 use blake3::Hasher;
@@ -23,6 +24,14 @@ const CONTEXT: &str = "clinch submission fingerprint 1";
 
 /// What BLAKE3 makes of the context, every time the same.
 static CONTEXT_KEY: LazyLock<ContextKey> = LazyLock::new(|| hash_derive_key_context(CONTEXT));
+
+/// What a thread keeps for its next row, at most, in bytes.
+const KEPT: usize = 8 * 1024;
+
+thread_local! {
+    /// The buffers of the last row of this thread, for the next one: taking memory anew costs more than a short body.
+    static SPARE: Cell<Option<Canon>> = const { Cell::new(None) };
+}
 
 /// What an item is. The numbers are part of the hash: do not change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +90,24 @@ pub(super) struct Mark {
 impl Canon {
     /// With room for what most submissions are.
     pub(super) fn new() -> Self {
-        Self { row: Vec::with_capacity(256), fields: Vec::with_capacity(8), scratch: Vec::new() }
+        let spare = SPARE.try_with(Cell::take).ok().flatten();
+        spare.unwrap_or_else(|| Self {
+            row: Vec::with_capacity(256),
+            fields: Vec::with_capacity(8),
+            scratch: Vec::with_capacity(256),
+        })
+    }
+
+    /// Leaves its buffers to the next row, unless they have become large.
+    fn leave(mut self) {
+        let bytes =
+            self.row.capacity() + self.scratch.capacity() + self.fields.capacity() * size_of::<Field>();
+        if bytes <= KEPT {
+            self.row.clear();
+            self.fields.clear();
+            // A thread that is ending keeps nothing.
+            let _ = SPARE.try_with(|spare| spare.set(Some(self)));
+        }
     }
 
     /// Writes an item without content.
@@ -96,10 +122,19 @@ impl Canon {
             hasher.update(&[tag as u8]).update(bytes);
             self.seal(&hasher);
         } else {
-            self.tag(tag);
-            self.length(bytes.len());
-            self.row.extend_from_slice(bytes);
+            self.counted(tag, bytes);
         }
+    }
+
+    fn counted(&mut self, tag: Tag, bytes: &[u8]) {
+        match u8::try_from(bytes.len()) {
+            Ok(length @ 0..=0x7f) => self.row.extend_from_slice(&[tag as u8, length]),
+            _ => {
+                self.tag(tag);
+                self.length(bytes.len());
+            }
+        }
+        self.row.extend_from_slice(bytes);
     }
 
     /// Begins a group, either of fields or of items.
@@ -111,20 +146,13 @@ impl Canon {
 
     /// Begins a field of the innermost group; its value is written next.
     pub(super) fn begin_field(&mut self, name: &[u8]) {
-        let prefix = match name.first_chunk() {
-            Some(chunk) => u64::from_be_bytes(*chunk),
-            None => {
-                let (prefix, free) = name
-                    .iter()
-                    .fold((0, u64::BITS), |(prefix, free), byte| (prefix << 8 | u64::from(*byte), free - 8));
-                prefix.checked_shl(free).unwrap_or(0)
-            }
-        };
+        let mut prefix = [0; 8];
+        let length = name.len().min(prefix.len());
+        prefix[..length].copy_from_slice(&name[..length]);
+        let prefix = u64::from_be_bytes(prefix);
         let start = self.row.len();
         self.fields.push(Field { prefix, start, end: start });
-        self.tag(Tag::Field);
-        self.length(name.len());
-        self.row.extend_from_slice(name);
+        self.counted(Tag::Field, name);
     }
 
     /// Ends the field that was begun last.
@@ -195,6 +223,7 @@ impl Canon {
     pub(super) fn finish(self) -> Fingerprint {
         let mut hasher = Hasher::new_from_context_key(&CONTEXT_KEY);
         hasher.update(&self.row);
+        self.leave();
         Fingerprint::new(hasher.finalize().into())
     }
 
