@@ -162,14 +162,6 @@ impl Call {
         }
     }
 
-    /// The same, for a call that is not needed for anything else.
-    pub(super) fn into_by_hash(self) -> Cmd {
-        match self.words {
-            Words::Together(command) if !self.sharded => command,
-            _ => self.by_hash().into_owned(),
-        }
-    }
-
     /// Runs the script and leaves it with the server, so that the next call finds it by its hash.
     pub(super) fn by_source(&self) -> Cmd {
         self.command("EVAL", if self.sharded { &self.script.sharded().0 } else { self.script.source })
