@@ -4,6 +4,7 @@
 //! fired, no late answer makes it valid again. While it is held it may be passed from one local holder to the next; each
 //! has the lease under the number of its pass, and what is asked under an earlier number is over.
 
+mod at_once;
 mod counted;
 mod passing;
 mod remains;
@@ -143,7 +144,7 @@ impl Held {
     ) -> Self {
         let scope = AtomicU64::new(scope);
         let attempt = flight.attempt.clone();
-        Self { fences, scope, ..Self::new(attempt, window, since, flight.heard_since, Phase::Held) }
+        Self { fences, scope, ..Self::new(attempt, window, since, flight.heard_since, Phase::Held, None) }
     }
 
     /// What somebody has who went on although the engine failed: it excludes inside this process until then, and the
@@ -152,7 +153,7 @@ impl Held {
         let window =
             Window { valid_until: until, boot_until: None, engine_until: until, allowance: Duration::ZERO };
         let scope = AtomicU64::new(scope);
-        Self { degraded: true, scope, ..Self::new(attempt, window, Instant::now(), None, Phase::Held) }
+        Self { degraded: true, scope, ..Self::new(attempt, window, Instant::now(), None, Phase::Held, None) }
     }
 
     /// An attempt that was never handed out and must be taken back.
@@ -161,7 +162,7 @@ impl Held {
         // An acquire that is still on its way may be granted as late as now, and then lives for its TTL.
         let engine_until = now + attempt.longest_ttl();
         let window = Window { valid_until: now, boot_until: None, engine_until, allowance: Duration::ZERO };
-        Self::new(attempt, window, now, None, Phase::Releasing)
+        Self::new(attempt, window, now, None, Phase::Releasing, None)
     }
 
     fn new(
@@ -170,6 +171,7 @@ impl Held {
         since: Instant,
         heard_since: Option<u64>,
         phase: Phase,
+        counted: Option<Counted>,
     ) -> Self {
         Self {
             attempt,
@@ -183,7 +185,7 @@ impl Held {
             since,
             left: Left::default(),
             renewing: AtomicBool::new(false),
-            state: Mutex::new(State { phase, window, pass: 0, counted: None, watched: false }),
+            state: Mutex::new(State { phase, window, pass: 0, counted, watched: false }),
             changed: Notify::new(),
         }
     }

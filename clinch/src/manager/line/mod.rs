@@ -19,6 +19,7 @@ use crate::key::hash::{ByKey, shard};
 use crate::lease::{Attempt, Claim, ClaimKey, Token};
 use crate::store::{Denial, StoreError};
 
+mod at_once;
 mod hand_over;
 mod lane;
 mod seats;
@@ -26,6 +27,7 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
+pub(super) use at_once::Tried;
 pub(super) use hand_over::Handed;
 pub(super) use seats::{LineSeat, Ride, Rider, Role, Unkept};
 use slot::Slot;
@@ -164,11 +166,7 @@ impl Lines {
                 let forgotten = std::mem::take(&mut slot.forgotten);
                 if slot.is_idle() {
                     shard.remove(on);
-                    if shard.capacity() > LARGE && shard.len() * 8 < shard.capacity() {
-                        // What a burst needed is given back.
-                        let keep = shard.len() * 2;
-                        shard.shrink_to(keep);
-                    }
+                    tidy(&mut shard);
                 }
                 (value, forgotten)
             }
@@ -412,6 +410,13 @@ impl Lines {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).is_empty())
+    }
+}
+
+/// What a burst needed is given back.
+fn tidy(shard: &mut ByKey<Slot>) {
+    if shard.capacity() > LARGE && shard.len() * 8 < shard.capacity() {
+        shard.shrink_to(shard.len() * 2);
     }
 }
 

@@ -32,6 +32,17 @@ const fn excludes(one: Mode, other: Mode) -> bool {
 }
 
 impl Slot {
+    /// Of a key of which nothing is known but this lease.
+    pub(super) fn of(held: Arc<Held>) -> Self {
+        Self { leases: vec![held], ..Self::default() }
+    }
+
+    /// Whether this lease is all that is known.
+    pub(super) fn is_only(&self, held: &Arc<Held>) -> bool {
+        let alone = matches!(self.leases.as_slice(), [other] if Arc::ptr_eq(other, held));
+        alone && self.calls == 0 && self.lanes.is_empty() && self.forgotten.is_empty()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.leases.is_empty() && self.calls == 0 && self.lanes.iter().all(|(_, lane)| lane.is_idle())
     }
