@@ -114,13 +114,20 @@ impl fmt::Write for Text {
 }
 
 impl Text {
+    #[inline]
     fn push(&mut self, bytes: &[u8]) {
-        if self.long.is_empty() {
-            if let Some(room) = self.short.get_mut(self.len..self.len + bytes.len()) {
+        match self.short.get_mut(self.len..self.len + bytes.len()) {
+            Some(room) if self.long.is_empty() => {
                 room.copy_from_slice(bytes);
                 self.len += bytes.len();
-                return;
             }
+            _ => self.push_long(bytes),
+        }
+    }
+
+    #[cold]
+    fn push_long(&mut self, bytes: &[u8]) {
+        if self.long.is_empty() {
             self.long.extend_from_slice(&self.short[..self.len]);
         }
         self.long.extend_from_slice(bytes);

@@ -248,7 +248,7 @@ impl Core {
             Ok(Verdict::Granted(_)) => {
                 // There was no time in which it could have run out.
                 let now = attempt.sent_at().unwrap_or_else(Instant::now);
-                let window = self.window(&attempt, now, None);
+                let window = self.window_of(options.ttl, now, None, now + self.call_timeout);
                 let (meter, renews) = guard();
                 self.guards.add();
                 Tried::Granted(Arc::new(Held::granted_at_once(

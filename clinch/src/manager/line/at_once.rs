@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::slot::Slot;
-use super::{Lines, tidy};
+use super::Lines;
+use super::known::Known;
 use crate::lease::{Claim, Mode};
 use crate::manager::held::{Held, Standing};
 
@@ -26,8 +26,8 @@ impl Lines {
         ask: impl FnOnce(Claim) -> Tried,
     ) -> Tried {
         let mut shard = self.shard(claim.on());
-        if let Some(slot) = shard.get(claim.on()) {
-            let mut leases = slot.leases.iter();
+        if let Some(known) = shard.get(claim.on()) {
+            let mut leases = known.leases().iter();
             return match leases.find(|held| held.standing() == Standing::Valid) {
                 Some(held) => {
                     found(held);
@@ -38,7 +38,7 @@ impl Lines {
         }
         let tried = ask(claim);
         if let Tried::Granted(held) = &tried {
-            shard.insert(held.on().clone(), Slot::of(held.clone()));
+            shard.insert(Known::Lease(held.clone()));
         }
         tried
     }
@@ -54,12 +54,13 @@ impl Lines {
             return None;
         }
         let mut shard = self.shard(claim.on());
-        if !shard.get(claim.on())?.is_only(held) {
+        let known = shard.find(claim.on())?;
+        if !matches!(known.get(), Known::Lease(only) if Arc::ptr_eq(only, held)) {
             return None;
         }
         let ended = end()?;
-        shard.remove(claim.on());
-        tidy(&mut shard);
+        known.remove();
+        shard.shrink();
         Some(ended)
     }
 }

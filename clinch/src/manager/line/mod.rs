@@ -15,12 +15,13 @@ use tokio::time::Instant;
 
 use super::held::{Held, Standing};
 use super::release::Releases;
-use crate::key::hash::{ByKey, shard};
+use crate::key::hash::{OfKey, Table, shard};
 use crate::lease::{Attempt, Claim, ClaimKey, Token};
 use crate::store::{Denial, StoreError};
 
 mod at_once;
 mod hand_over;
+mod known;
 mod lane;
 mod seats;
 mod slot;
@@ -29,21 +30,20 @@ mod tests;
 
 pub(super) use at_once::Tried;
 pub(super) use hand_over::Handed;
+use known::Known;
 pub(super) use seats::{LineSeat, Ride, Rider, Role, Unkept};
 use slot::Slot;
 
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 
 const SHARDS: usize = 32;
-/// A map that is larger than this and nearly empty is shrunk.
-const LARGE: usize = 256;
 /// How many revocations are remembered during one call; nobody revokes more by hand.
 const MOST_REVOKED: usize = 64;
 
 /// Local state of all keys.
 #[derive(Debug)]
 pub(super) struct Lines {
-    shards: Box<[Mutex<ByKey<Slot>>]>,
+    shards: Box<[Mutex<Table<Known>>]>,
     /// Where attempts go that nobody is left to go on with.
     releases: Arc<Releases>,
 }
@@ -152,7 +152,7 @@ impl Lines {
         Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), releases }
     }
 
-    fn shard(&self, on: &ClaimKey) -> MutexGuard<'_, ByKey<Slot>> {
+    fn shard(&self, on: &ClaimKey) -> MutexGuard<'_, Table<Known>> {
         self.shards[shard(on, SHARDS)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,13 +160,39 @@ impl Lines {
     fn with_slot<T>(&self, on: &ClaimKey, step: impl FnOnce(&mut Slot) -> T) -> T {
         let mut shard = self.shard(on);
         let (value, forgotten) = match shard.get_mut(on) {
-            Some(slot) => {
+            Some(Known::More(more)) => {
+                let slot = &mut more.1;
                 let value = step(slot);
                 slot.tidy();
                 let forgotten = std::mem::take(&mut slot.forgotten);
                 if slot.is_idle() {
                     shard.remove(on);
-                    tidy(&mut shard);
+                    shard.shrink();
+                } else if slot.is_only_lease() {
+                    let slot = std::mem::take(slot);
+                    if let Some(known) = shard.get_mut(on) {
+                        *known = Known::of(on, slot);
+                    }
+                }
+                (value, forgotten)
+            }
+            Some(known @ Known::Lease(_)) => {
+                // What it becomes for the step is made here, and needs no memory of its own unless it stays.
+                let mut slot = known.leases().first().cloned().map(Slot::of).unwrap_or_default();
+                let value = step(&mut slot);
+                slot.tidy();
+                let forgotten = std::mem::take(&mut slot.forgotten);
+                if slot.is_idle() {
+                    shard.remove(on);
+                    shard.shrink();
+                } else if !slot.is_only_lease()
+                    || !slot
+                        .leases
+                        .first()
+                        .zip(known.leases().first())
+                        .is_some_and(|(a, b)| Arc::ptr_eq(a, b))
+                {
+                    *known = Known::of(on, slot);
                 }
                 (value, forgotten)
             }
@@ -174,7 +200,7 @@ impl Lines {
                 let mut slot = Slot::default();
                 let value = step(&mut slot);
                 if !slot.is_idle() {
-                    shard.insert(on.clone(), slot);
+                    shard.insert(Known::of(on, slot));
                 }
                 (value, Vec::new())
             }
@@ -187,7 +213,7 @@ impl Lines {
     /// What `found` makes of the lease of this process because of which nobody can have the whole key, if there is one.
     pub(super) fn held_here<T>(&self, on: &ClaimKey, found: impl FnOnce(&Arc<Held>) -> T) -> Option<T> {
         let shard = self.shard(on);
-        let mut leases = shard.get(on)?.leases.iter();
+        let mut leases = shard.get(on)?.leases().iter();
         leases.find(|held| held.standing() == Standing::Valid).map(found)
     }
 
@@ -364,7 +390,7 @@ impl Lines {
     pub(super) fn note_expired(&self) {
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let leases = shard.values().flat_map(|slot| &slot.leases);
+            let leases = shard.iter().flat_map(Known::leases);
             let over: Vec<_> = leases.filter(|held| held.standing() == Standing::Over).cloned().collect();
             drop(shard);
             over.iter().for_each(|held| held.note_expiry());
@@ -389,8 +415,9 @@ impl Lines {
         let mut waiting = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let slots = shard.iter().filter_map(|known| Some((known.on(), known.slot()?)));
             let lines =
-                shard.iter().map(|(on, slot)| (on, slot.lanes.iter().map(|(_, lane)| lane.line.len()).sum()));
+                slots.map(|(on, slot)| (on, slot.lanes.iter().map(|(_, lane)| lane.line.len()).sum()));
             waiting.extend(lines.filter(|(_, count)| *count > 0).map(|(on, count)| (on.clone(), count)));
         }
         waiting
@@ -399,9 +426,9 @@ impl Lines {
     /// In how many ways a key is wanted at the most; for tests.
     #[cfg(test)]
     pub(super) fn most_lanes(&self) -> usize {
-        let lanes = |shard: &Mutex<ByKey<Slot>>| {
+        let lanes = |shard: &Mutex<Table<Known>>| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.values().map(|slot| slot.lanes.len()).max().unwrap_or_default()
+            shard.iter().filter_map(Known::slot).map(|slot| slot.lanes.len()).max().unwrap_or_default()
         };
         self.shards.iter().map(lanes).max().unwrap_or_default()
     }
@@ -410,13 +437,6 @@ impl Lines {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).is_empty())
-    }
-}
-
-/// What a burst needed is given back.
-fn tidy(shard: &mut ByKey<Slot>) {
-    if shard.capacity() > LARGE && shard.len() * 8 < shard.capacity() {
-        shard.shrink_to(shard.len() * 2);
     }
 }
 
