@@ -41,28 +41,20 @@ impl<T: OfKey> Table<T> {
         self.0.find(on.hashed(), |thing| thing.on() == on)
     }
 
-    pub(crate) fn get_mut(&mut self, on: &ClaimKey) -> Option<&mut T> {
-        self.0.find_mut(on.hashed(), |thing| thing.on() == on)
-    }
-
     /// Where it is, to be looked at and removed.
     pub(crate) fn find(&mut self, on: &ClaimKey) -> Option<OccupiedEntry<'_, T>> {
         self.0.find_entry(on.hashed(), |thing| thing.on() == on).ok()
     }
 
     /// Puts it there. Nothing else of its key is in the table.
-    pub(crate) fn insert(&mut self, thing: T) -> &mut T {
-        self.0.insert_unique(thing.on().hashed(), thing, |thing| thing.on().hashed()).into_mut()
+    pub(crate) fn insert(&mut self, thing: T) {
+        self.0.insert_unique(thing.on().hashed(), thing, |thing| thing.on().hashed());
     }
 
     /// What is there of this key, or what is put there now.
     pub(crate) fn find_or_insert(&mut self, on: &ClaimKey, new: impl FnOnce() -> T) -> &mut T {
         let entry = self.0.entry(on.hashed(), |thing| thing.on() == on, |thing| thing.on().hashed());
         entry.or_insert_with(new).into_mut()
-    }
-
-    pub(crate) fn remove(&mut self, on: &ClaimKey) -> Option<T> {
-        self.find(on).map(|entry| entry.remove().0)
     }
 
     /// What a burst needed is given back once the table is nearly empty.

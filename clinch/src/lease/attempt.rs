@@ -23,7 +23,8 @@ pub const MAX_CLAIMS: usize = 64;
 pub struct Attempt {
     token: Token,
     claims: Claims,
-    patience: Patience,
+    /// `None`: it asks once. Boxed, because most do.
+    patience: Option<Box<Patience>>,
     sent: Sent,
     route: Route,
 }
@@ -98,13 +99,13 @@ impl Attempt {
 
     /// An attempt with claims that were checked before.
     pub(crate) fn of(token: Token, claims: Claims) -> Self {
-        Self { token, claims, patience: Patience::Try, sent: Sent::default(), route: Route::default() }
+        Self { token, claims, patience: None, sent: Sent::default(), route: Route::default() }
     }
 
     /// The same attempt with another patience.
     #[must_use]
-    pub const fn with_patience(mut self, patience: Patience) -> Self {
-        self.patience = patience;
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.patience = Some(patience).filter(|patience| *patience != Patience::Try).map(Box::new);
         self
     }
 
@@ -119,8 +120,8 @@ impl Attempt {
     }
 
     /// Whether it will come again.
-    pub const fn patience(&self) -> Patience {
-        self.patience
+    pub fn patience(&self) -> Patience {
+        self.patience.as_deref().copied().unwrap_or(Patience::Try)
     }
 
     /// The shortest TTL among its claims: how long the whole lease is good for.
@@ -178,7 +179,7 @@ impl fmt::Debug for Attempt {
         f.debug_struct("Attempt")
             .field("token", &self.token)
             .field("claims", &&*self.claims)
-            .field("patience", &self.patience)
+            .field("patience", &self.patience())
             .field("sent_at", &self.sent_at())
             .finish_non_exhaustive()
     }

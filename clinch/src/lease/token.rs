@@ -16,17 +16,8 @@ use crate::key::escape::{Escaped, unescape};
 ///
 /// Its form is `<32 hex digits>@<host>:<pid>:<label>`, optionally followed by `:<task>:<since>` (a task number or
 /// nothing, and milliseconds since 1970 by the owner's wall clock; both only for people to read).
-#[derive(Clone, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(Arc<str>);
-
-impl PartialEq for Token {
-    /// Mostly the two are one: those of an attempt and of its lease in the memory engine.
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
-    }
-}
-
-impl Eq for Token {}
 
 /// Random part of a token: 16 bytes as hex digits.
 const RANDOM_DIGITS: usize = 32;
@@ -141,16 +132,23 @@ impl Text {
         self.push(&digits);
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "what is cut is below a hundred")]
     fn decimal(&mut self, mut number: u64) {
         let (mut digits, mut first) = ([0; 20], 20);
-        loop {
+        while number >= 100 {
+            first -= 2;
+            let two = (number % 100) as u8;
+            number /= 100;
+            digits[first] = b'0' + two / 10;
+            digits[first + 1] = b'0' + two % 10;
+        }
+        if number >= 10 {
             first -= 1;
             digits[first] = b'0' + (number % 10) as u8;
             number /= 10;
-            if number == 0 {
-                break;
-            }
         }
+        first -= 1;
+        digits[first] = b'0' + number as u8;
         self.push(&digits[first..]);
     }
 

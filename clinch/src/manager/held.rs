@@ -11,7 +11,7 @@ mod remains;
 mod watch;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -108,7 +108,7 @@ pub(super) struct Held {
     /// Whether it was ever handed out, as opposed to an attempt that is only taken back.
     handed_out: bool,
     /// The fences of its claims as the engine gave them; empty if none was asked for.
-    fences: Vec<Option<Fence>>,
+    fences: Box<[Option<Fence>]>,
     /// The engine failed and the holder went on without it.
     degraded: bool,
     /// The scope of the one who has it; 0: none.
@@ -119,7 +119,8 @@ pub(super) struct Held {
     /// A renewal is under way.
     renewing: AtomicBool,
     state: Mutex<State>,
-    changed: Notify,
+    /// Made by the first who looks at it.
+    changed: OnceLock<Box<Notify>>,
 }
 
 #[derive(Debug)]
@@ -144,6 +145,7 @@ impl Held {
     ) -> Self {
         let scope = AtomicU64::new(scope);
         let attempt = flight.attempt.clone();
+        let fences = fences.into_boxed_slice();
         Self { fences, scope, ..Self::new(attempt, window, since, flight.heard_since, Phase::Held, None) }
     }
 
@@ -179,14 +181,14 @@ impl Held {
             watched: AtomicBool::new(false),
             passing_noted: AtomicBool::new(false),
             handed_out: phase == Phase::Held,
-            fences: Vec::new(),
+            fences: Box::default(),
             degraded: false,
             scope: AtomicU64::new(0),
             since,
             left: Left::default(),
             renewing: AtomicBool::new(false),
             state: Mutex::new(State { phase, window, pass: 0, counted, watched: false }),
-            changed: Notify::new(),
+            changed: OnceLock::new(),
         }
     }
 
@@ -298,8 +300,8 @@ impl Held {
     fn changed(&self, state: MutexGuard<'_, State>) {
         let watched = state.watched;
         drop(state);
-        if watched {
-            self.changed.notify_waiters();
+        if watched && let Some(changed) = self.changed.get() {
+            changed.notify_waiters();
         }
     }
 

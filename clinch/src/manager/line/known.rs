@@ -34,6 +34,33 @@ impl Known {
         }
     }
 
+    /// Runs `step` on it as a slot. Says which leases were found to be over, and whether nothing is left to know.
+    pub(super) fn with<T>(
+        &mut self,
+        on: &ClaimKey,
+        step: impl FnOnce(&mut Slot) -> T,
+    ) -> (T, Vec<Arc<Held>>, bool) {
+        let mut made;
+        let small = matches!(self, Self::Lease(_));
+        let slot = match self {
+            // It needs no memory of its own unless there is more to know after the step.
+            Self::Lease(held) => {
+                made = Slot::of(held.clone());
+                &mut made
+            }
+            Self::More(more) => &mut more.1,
+        };
+        let value = step(slot);
+        slot.tidy();
+        let forgotten = std::mem::take(&mut slot.forgotten);
+        let idle = slot.is_idle();
+        if !idle && (small || slot.is_only_lease()) {
+            let slot = std::mem::take(slot);
+            *self = Self::of(on, slot);
+        }
+        (value, forgotten, idle)
+    }
+
     pub(super) fn leases(&self) -> &[Arc<Held>] {
         match self {
             Self::Lease(held) => std::slice::from_ref(held),

@@ -159,40 +159,12 @@ impl Lines {
     /// Runs `step` on the slot of `on`, and forgets the slot if nothing is left to know.
     fn with_slot<T>(&self, on: &ClaimKey, step: impl FnOnce(&mut Slot) -> T) -> T {
         let mut shard = self.shard(on);
-        let (value, forgotten) = match shard.get_mut(on) {
-            Some(Known::More(more)) => {
-                let slot = &mut more.1;
-                let value = step(slot);
-                slot.tidy();
-                let forgotten = std::mem::take(&mut slot.forgotten);
-                if slot.is_idle() {
-                    shard.remove(on);
+        let (value, forgotten) = match shard.find(on) {
+            Some(mut known) => {
+                let (value, forgotten, idle) = known.get_mut().with(on, step);
+                if idle {
+                    known.remove();
                     shard.shrink();
-                } else if slot.is_only_lease() {
-                    let slot = std::mem::take(slot);
-                    if let Some(known) = shard.get_mut(on) {
-                        *known = Known::of(on, slot);
-                    }
-                }
-                (value, forgotten)
-            }
-            Some(known @ Known::Lease(_)) => {
-                // What it becomes for the step is made here, and needs no memory of its own unless it stays.
-                let mut slot = known.leases().first().cloned().map(Slot::of).unwrap_or_default();
-                let value = step(&mut slot);
-                slot.tidy();
-                let forgotten = std::mem::take(&mut slot.forgotten);
-                if slot.is_idle() {
-                    shard.remove(on);
-                    shard.shrink();
-                } else if !slot.is_only_lease()
-                    || !slot
-                        .leases
-                        .first()
-                        .zip(known.leases().first())
-                        .is_some_and(|(a, b)| Arc::ptr_eq(a, b))
-                {
-                    *known = Known::of(on, slot);
                 }
                 (value, forgotten)
             }

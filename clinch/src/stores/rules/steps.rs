@@ -234,12 +234,12 @@ fn denial<M: Moment, R: Borrow<Record>>(
 }
 
 /// Whether it would have come again.
-const fn waits(attempt: &Attempt) -> bool {
+fn waits(attempt: &Attempt) -> bool {
     !matches!(attempt.patience(), Patience::Try)
 }
 
 /// Whether it knows of the queue.
-const fn is_queued(attempt: &Attempt) -> bool {
+fn is_queued(attempt: &Attempt) -> bool {
     matches!(attempt.patience(), Patience::Queue { .. })
 }
 
