@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::sent::Sent;
 use super::{Claim, ClaimKey, Claims, Token};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,8 +23,9 @@ pub const MAX_CLAIMS: usize = 64;
 pub struct Attempt {
     token: Token,
     claims: Claims,
-    patience: Patience,
-    sent: Mutex<Option<Instant>>,
+    /// `None`: it asks once. Boxed, because most do.
+    patience: Option<Box<Patience>>,
+    sent: Sent,
     route: Route,
 }
 
@@ -97,13 +99,13 @@ impl Attempt {
 
     /// An attempt with claims that were checked before.
     pub(crate) fn of(token: Token, claims: Claims) -> Self {
-        Self { token, claims, patience: Patience::Try, sent: Mutex::default(), route: Route::default() }
+        Self { token, claims, patience: None, sent: Sent::default(), route: Route::default() }
     }
 
     /// The same attempt with another patience.
     #[must_use]
-    pub const fn with_patience(mut self, patience: Patience) -> Self {
-        self.patience = patience;
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.patience = Some(patience).filter(|patience| *patience != Patience::Try).map(Box::new);
         self
     }
 
@@ -118,8 +120,8 @@ impl Attempt {
     }
 
     /// Whether it will come again.
-    pub const fn patience(&self) -> Patience {
-        self.patience
+    pub fn patience(&self) -> Patience {
+        self.patience.as_deref().copied().unwrap_or(Patience::Try)
     }
 
     /// The shortest TTL among its claims: how long the whole lease is good for.
@@ -135,27 +137,25 @@ impl Attempt {
     /// To be called by a store before the first byte of an acquire goes out, and as shortly before as it can: what is waited for
     /// after it is taken off the lease. Only the first call counts: validity runs from the first send.
     pub fn sending(&self) {
-        self.sent().get_or_insert_with(Instant::now);
+        if self.sent.get().is_none() {
+            self.sent.set(Instant::now());
+        }
     }
 
     /// The same, by a store that goes on from that moment: it did so then.
     pub(crate) fn sent_from(&self, at: Instant) {
-        self.sent().get_or_insert(at);
+        self.sent.set(at);
     }
 
     /// To be called by a manager when the attempt was denied and every acquire of it was answered: what is granted later
     /// is granted to a later send, and validity will run from that one.
     pub fn unsent(&self) {
-        *self.sent() = None;
-    }
-
-    fn sent(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sent.forget();
     }
 
     /// When it was first sent; `None` as long as nothing went out, and then there is nothing to take back either.
     pub fn sent_at(&self) -> Option<Instant> {
-        *self.sent()
+        self.sent.get()
     }
 
     /// Over which connection it went; for stores.
@@ -170,7 +170,7 @@ impl Attempt {
     /// ([`sending`](Self::sending)); the whole is answered once all its parts are.
     pub fn parts(&self, count: usize) -> &[Arc<Self>] {
         let part = || Arc::new(Self::of(self.token.clone(), self.claims.clone()));
-        self.route.parts.get_or_init(|| (0..count).map(|_| part()).collect())
+        self.route.notes().parts.get_or_init(|| (0..count).map(|_| part()).collect())
     }
 }
 
@@ -179,7 +179,7 @@ impl fmt::Debug for Attempt {
         f.debug_struct("Attempt")
             .field("token", &self.token)
             .field("claims", &&*self.claims)
-            .field("patience", &self.patience)
+            .field("patience", &self.patience())
             .field("sent_at", &self.sent_at())
             .finish_non_exhaustive()
     }
@@ -192,11 +192,23 @@ impl fmt::Debug for Attempt {
 /// ignore it.
 #[derive(Default)]
 pub struct Route {
+    /// Made when there is something to note: an engine in this process never has anything.
+    notes: OnceLock<Box<Notes>>,
+}
+
+#[derive(Default)]
+struct Notes {
     legs: Mutex<Vec<Leg>>,
     taking_back: AtomicBool,
     took_turn: AtomicBool,
     /// Where the attempt goes to several engines: what each of them knows of it.
     parts: OnceLock<Vec<Arc<Attempt>>>,
+}
+
+impl Notes {
+    fn legs(&self) -> MutexGuard<'_, Vec<Leg>> {
+        self.legs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Leg {
@@ -211,13 +223,17 @@ impl Leg {
 }
 
 impl Route {
-    fn legs(&self) -> MutexGuard<'_, Vec<Leg>> {
-        self.legs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn notes(&self) -> &Notes {
+        self.notes.get_or_init(Box::default)
+    }
+
+    fn noted(&self) -> Option<&Notes> {
+        self.notes.get().map(|notes| &**notes)
     }
 
     /// Notes that an acquire goes out over `connection`.
     pub fn sending_over<C: Send + Sync + 'static>(&self, connection: &Arc<C>) {
-        let mut legs = self.legs();
+        let mut legs = self.notes().legs();
         if !legs.iter().any(|leg| leg.is(connection)) {
             legs.push(Leg { connection: connection.clone(), abandoned: false });
         }
@@ -225,60 +241,69 @@ impl Route {
 
     /// Notes that everything that went out over `connection` was answered.
     pub fn answered_over<C: Send + Sync + 'static>(&self, connection: &Arc<C>) {
-        self.legs().retain(|leg| !leg.is(connection));
+        if let Some(notes) = self.noted() {
+            notes.legs().retain(|leg| !leg.is(connection));
+        }
     }
 
     /// Notes that no answer came over `connection` in time, although what went out may still arrive.
     pub fn abandon<C: Send + Sync + 'static>(&self, connection: &Arc<C>) {
-        self.legs().iter_mut().filter(|leg| leg.is(connection)).for_each(|leg| leg.abandoned = true);
+        if let Some(notes) = self.noted() {
+            notes.legs().iter_mut().filter(|leg| leg.is(connection)).for_each(|leg| leg.abandoned = true);
+        }
     }
 
     /// Gives the abandoned connections another chance.
     pub fn revive(&self) {
-        self.legs().iter_mut().for_each(|leg| leg.abandoned = false);
+        if let Some(notes) = self.noted() {
+            notes.legs().iter_mut().for_each(|leg| leg.abandoned = false);
+        }
     }
 
     /// Notes that a store gives back what it was granted, in the middle of an acquire. Until that was
     /// [answered](Self::took_back), the release may arrive any time, so nothing can be granted under the same token.
     pub fn taking_back(&self) {
-        self.taking_back.store(true, Ordering::Release);
+        self.notes().taking_back.store(true, Ordering::Release);
     }
 
     /// Notes that it was answered: nothing more of it will arrive.
     pub fn took_back(&self) {
-        self.taking_back.store(false, Ordering::Release);
+        if let Some(notes) = self.noted() {
+            notes.taking_back.store(false, Ordering::Release);
+        }
     }
 
     /// Whether a release of it may still be under way.
     pub fn is_taking_back(&self) -> bool {
-        self.taking_back.load(Ordering::Acquire)
+        self.noted().is_some_and(|notes| notes.taking_back.load(Ordering::Acquire))
     }
 
     /// Notes that the attempt, which stood in a queue, has taken the news that its turn has come for its grant.
     pub fn take_turn(&self) {
-        self.took_turn.store(true, Ordering::Release);
+        self.notes().took_turn.store(true, Ordering::Release);
     }
 
     /// Whether it has.
     pub fn took_turn(&self) -> bool {
-        self.took_turn.load(Ordering::Acquire)
+        self.noted().is_some_and(|notes| notes.took_turn.load(Ordering::Acquire))
     }
 
     /// Whether it went to several engines.
     pub(crate) fn has_parts(&self) -> bool {
-        self.parts.get().is_some()
+        self.noted().is_some_and(|notes| notes.parts.get().is_some())
     }
 
     /// Whether every acquire that went out was answered, those of its parts included, and nothing is being taken back.
     pub fn is_answered(&self) -> bool {
-        let parts = || self.parts.get().into_iter().flatten().all(|part| part.route.is_answered());
-        self.legs().is_empty() && !self.is_taking_back() && parts()
+        let Some(notes) = self.noted() else { return true };
+        let parts = || notes.parts.get().into_iter().flatten().all(|part| part.route.is_answered());
+        notes.legs().is_empty() && !self.is_taking_back() && parts()
     }
 
     /// The connections over which an acquire went out that was not answered, and whether each was abandoned.
     pub fn unanswered<C: Send + Sync + 'static>(&self) -> Vec<(Arc<C>, bool)> {
         let leg = |leg: &Leg| Some((leg.connection.clone().downcast().ok()?, leg.abandoned));
-        self.legs().iter().filter_map(leg).collect()
+        self.noted().map(|notes| notes.legs().iter().filter_map(leg).collect()).unwrap_or_default()
     }
 }
 

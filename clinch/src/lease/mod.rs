@@ -10,6 +10,7 @@ mod claims;
 mod fence;
 mod holder;
 mod record;
+mod sent;
 mod token;
 
 pub use attempt::{Attempt, AttemptError, MAX_CLAIMS, Patience, Route};

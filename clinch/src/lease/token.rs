@@ -105,13 +105,20 @@ impl fmt::Write for Text {
 }
 
 impl Text {
+    #[inline]
     fn push(&mut self, bytes: &[u8]) {
-        if self.long.is_empty() {
-            if let Some(room) = self.short.get_mut(self.len..self.len + bytes.len()) {
+        match self.short.get_mut(self.len..self.len + bytes.len()) {
+            Some(room) if self.long.is_empty() => {
                 room.copy_from_slice(bytes);
                 self.len += bytes.len();
-                return;
             }
+            _ => self.push_long(bytes),
+        }
+    }
+
+    #[cold]
+    fn push_long(&mut self, bytes: &[u8]) {
+        if self.long.is_empty() {
             self.long.extend_from_slice(&self.short[..self.len]);
         }
         self.long.extend_from_slice(bytes);
@@ -125,16 +132,23 @@ impl Text {
         self.push(&digits);
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "what is cut is below a hundred")]
     fn decimal(&mut self, mut number: u64) {
         let (mut digits, mut first) = ([0; 20], 20);
-        loop {
+        while number >= 100 {
+            first -= 2;
+            let two = (number % 100) as u8;
+            number /= 100;
+            digits[first] = b'0' + two / 10;
+            digits[first + 1] = b'0' + two % 10;
+        }
+        if number >= 10 {
             first -= 1;
             digits[first] = b'0' + (number % 10) as u8;
             number /= 10;
-            if number == 0 {
-                break;
-            }
         }
+        first -= 1;
+        digits[first] = b'0' + number as u8;
         self.push(&digits[first..]);
     }
 

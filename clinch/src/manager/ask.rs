@@ -8,13 +8,14 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::breaker::Call;
 use super::core::Core;
 use super::held::Held;
-use super::line::{Answer, Flight, Role, Unkept, local_denial};
-use super::options::Strategy;
+use super::line::{Answer, Flight, Role, Tried, Unkept, local_denial};
+use super::options::{LockOptions, Strategy};
 use super::plan::Plan;
 use super::tenure::Tenure;
 use crate::error::DeniedBy;
-use crate::lease::{Attempt, Mode};
+use crate::lease::{Attempt, Claim, Mode};
 use crate::store::{AtOnce, Denial, Effect, ErrorKind, Grant, StoreError, Verdict};
+use crate::telemetry::Meter;
 
 /// How often a call goes out again after the connection failed under it.
 const RECONNECTS: u32 = 2;
@@ -226,6 +227,42 @@ impl Core {
                 role.failed(&error, false);
                 None
             }
+        }
+    }
+
+    /// Asks such an engine for what nobody else here is concerned with; to be called under the lock of the key, which a shutdown
+    /// takes as well: it sees this guard, or this one sees it.
+    pub(super) fn ask_engine_at_once(
+        &self,
+        engine: &dyn AtOnce,
+        claim: Claim,
+        options: &LockOptions,
+        guard: impl FnOnce() -> (Meter, bool),
+    ) -> Tried {
+        if self.closing.is_closed() {
+            return Tried::NotAtOnce(claim);
+        }
+        let heard_since = self.background.heard.since();
+        let attempt = Arc::new(Attempt::one(self.new_token(options.label.as_deref()), claim));
+        match engine.acquire_now(&attempt) {
+            Ok(Verdict::Granted(_)) => {
+                // There was no time in which it could have run out.
+                let now = attempt.sent_at().unwrap_or_else(Instant::now);
+                let window = self.window_of(options.ttl, now, None, now + self.call_timeout);
+                let (meter, renews) = guard();
+                self.guards.add();
+                Tried::Granted(Arc::new(Held::granted_at_once(
+                    attempt,
+                    window,
+                    now,
+                    heard_since,
+                    &meter,
+                    renews,
+                )))
+            }
+            Ok(Verdict::Denied(_)) => Tried::Denied,
+            // Asked once more, it says the same, and then it is seen to.
+            Err(_) => Tried::NotAtOnce(attempt.claims()[0].clone()),
         }
     }
 

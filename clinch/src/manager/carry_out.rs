@@ -10,6 +10,7 @@ use tracing::{Instrument, Span};
 use super::LockManager;
 use super::ask::Reply;
 use super::guard::{Holding, LockGuard};
+use super::line::Tried;
 use super::options::LockOptions;
 use super::outcome::Outcome;
 use super::plan::Plan;
@@ -18,7 +19,8 @@ use super::seen::Attempting;
 use super::tenure::Tenure;
 use crate::error::{Denied, DeniedBy, Error};
 use crate::key::Key;
-use crate::lease::{ClaimKey, Claims, Holder, Mode};
+use crate::lease::{Claim, ClaimKey, Claims, Holder, Mode};
+use crate::telemetry::Attempted;
 
 type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>;
 
@@ -105,30 +107,61 @@ impl LockManager {
         Ok(ControlFlow::Continue(self.carry_out(plan)))
     }
 
-    /// The same for one who does not ask why it was denied, if it was. Where this process itself holds the key, that is known
-    /// before anything is planned.
-    pub(super) fn try_to_take<T>(
+    /// The same for one who does not ask why it was denied, if it was. Where this process itself holds the key, and where the
+    /// engine answers at once, nothing need be planned.
+    pub(super) fn try_to_take(
         &self,
         key: Key,
         mut options: LockOptions,
-    ) -> Result<ControlFlow<Option<T>, Taking<'_>>, Error> {
+    ) -> Result<ControlFlow<Option<LockGuard>, Taking<'_>>, Error> {
         let scope = Scope::current(&self.core);
         // Who is in a scope may enter again, and who listens is told of each attempt.
         let simple = scope.is_none() && options.is_simple_try() && !tracing::enabled!(tracing::Level::DEBUG);
         let mut plan = if simple && !self.core.closing.is_closed() {
             options.check(self.core.max_ttl)?;
-            let claim = options.lock_on(key);
-            let found = |held: &_| self.core.background.heard.watch(held);
-            if self.core.lines.held_here(claim.on(), found).is_some() {
-                self.core.telemetry.denied_at_once(options.name.as_deref().unwrap_or("lock"));
-                return Ok(ControlFlow::Break(None));
+            match self.try_at_once(options.lock_on(key), &options) {
+                ControlFlow::Break(taken) => return Ok(ControlFlow::Break(taken)),
+                ControlFlow::Continue(claim) => {
+                    Plan::new(Claims::One(claim), options, self.core.conditions(None))?
+                }
             }
-            Plan::new(Claims::One(claim), options, self.core.conditions(None))?
         } else {
             self.plan(key, options, None)?
         };
         plan.tersely = true;
         Ok(ControlFlow::Continue(self.carry_out_in(scope, plan)))
+    }
+
+    /// The whole of a simple try, if it can be done in one step.
+    fn try_at_once(&self, claim: Claim, options: &LockOptions) -> ControlFlow<Option<LockGuard>, Claim> {
+        let core = &self.core;
+        let meter = || core.telemetry.meter(options.name.as_deref().unwrap_or("lock"));
+        let found = |held: &_| core.background.heard.watch(held);
+        let denied = || {
+            meter().attempted_at_once(Attempted::DeniedByLock);
+            ControlFlow::Break(None)
+        };
+        let Some(engine) = core.store.at_once().filter(|_| !core.breaker.is_open()) else {
+            return match core.lines.held_here(claim.on(), found) {
+                Some(()) => denied(),
+                None => ControlFlow::Continue(claim),
+            };
+        };
+        core.ensure_background();
+        let renewal = options.renewal_interval();
+        let tried = core.lines.try_at_once(claim, found, |claim| {
+            core.ask_engine_at_once(engine, claim, options, || (meter(), renewal.is_some()))
+        });
+        let held = match tried {
+            Tried::Granted(held) => held,
+            Tried::Denied => return denied(),
+            Tried::NotAtOnce(claim) => return ControlFlow::Continue(claim),
+        };
+        let meter = meter();
+        meter.attempted_at_once(Attempted::Acquired);
+        let renewing = renewal.map(|(every, up_to)| core.renewals.start(&held, every, up_to));
+        let tenure = Tenure::of_guard(held, core.clone(), options.local_pass, meter);
+        ControlFlow::Break(Some(LockGuard::new(Holding::new(tenure, renewing))))
     }
 
     /// Takes what is planned, and lets it be seen. What needs no waiting is done now; the rest is a future of its own, so that
@@ -257,7 +290,7 @@ impl LockManager {
         let interval = plan.options.renewal_interval().filter(|_| !tenure.held().is_degraded());
         tenure.begin(&plan.seen.meter, interval.is_some());
         let renewing = interval.map(|(every, up_to)| self.core.renewals.start(tenure.held(), every, up_to));
-        let holding = Holding::new(tenure, renewing, self.life.clone());
+        let holding = Holding::new(tenure, renewing);
         let Some(scope) = scope else { return LockGuard::new(holding) };
         let holding = Arc::new(holding);
         scope.took(&holding);

@@ -63,6 +63,8 @@ pub(super) struct Core {
     pub(super) attempts: Tally,
     /// Guards that are alive.
     pub(super) guards: Tally,
+    /// The managers are gone, and only guards may be left.
+    abandoned: AtomicBool,
     /// `host:pid:`, as it stands in tokens.
     owner: String,
 }
@@ -105,6 +107,7 @@ impl Core {
             fence_floor: AtomicU64::new(0),
             attempts: Tally::default(),
             guards: Tally::default(),
+            abandoned: AtomicBool::new(false),
             owner,
         }
     }
@@ -236,12 +239,26 @@ impl Closing {
     }
 }
 
-/// The manager and its guards. When the last of them is gone, the background task finishes what is queued and ends.
+/// The managers of a core. When they and all guards are gone, the background task finishes what is queued and ends.
 #[derive(Debug)]
 pub(super) struct Life(pub(super) Arc<Core>);
 
 impl Drop for Life {
     fn drop(&mut self) {
-        self.0.background.finish();
+        // Before the guards are counted, as a guard is no longer counted before this is looked at: one of the two sees that
+        // it is the last.
+        self.0.abandoned.store(true, Ordering::SeqCst);
+        if self.0.guards.count() == 0 {
+            self.0.background.finish();
+        }
+    }
+}
+
+impl Core {
+    /// A guard is no more.
+    pub(super) fn guard_gone(&self) {
+        if self.guards.remove() && self.abandoned.load(Ordering::SeqCst) {
+            self.background.finish();
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::core::{Core, Life};
+use super::core::Core;
 use super::held::{Held, Loss, Remains};
 use super::renew::Renewing;
 use super::tenure::Tenure;
@@ -120,12 +120,11 @@ pub(super) struct Holding {
     // Dropped first: what is given up is not renewed any more.
     renewing: Option<Renewing>,
     tenure: Tenure,
-    _life: Arc<Life>,
 }
 
 impl Holding {
-    pub(super) const fn new(tenure: Tenure, renewing: Option<Renewing>, life: Arc<Life>) -> Self {
-        Self { renewing, tenure, _life: life }
+    pub(super) const fn new(tenure: Tenure, renewing: Option<Renewing>) -> Self {
+        Self { renewing, tenure }
     }
 
     pub(super) const fn held(&self) -> &Arc<Held> {
@@ -148,38 +147,50 @@ impl Holding {
 /// a clone of its [`Lease`], which keeps nothing held.
 #[must_use = "a lock is held only as long as its guard lives: bind it to a name such as `_guard` (`let _ =` gives it back at once)"]
 pub struct LockGuard {
-    lease: Lease,
-    /// `None` only while it is being released.
-    share: Option<Share>,
+    share: Share,
 }
 
 /// A guard's share in the right to release.
 enum Share {
     /// All of it, as nearly always.
     Whole(Holding),
-    /// That of one of the guards in a scope. One that entered again may ask for longer than the lease was made for.
-    Part(Arc<Holding>, Option<Renewing>),
+    /// That of one of the guards in a scope.
+    Part(Box<Part>),
+}
+
+struct Part {
+    lease: Lease,
+    /// `None` only while it is being released.
+    holding: Option<Arc<Holding>>,
+    /// One that entered again may ask for longer than the lease was made for.
+    renewing: Option<Renewing>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.renewing = None;
+        self.holding = None;
+        self.lease.core.guard_gone();
+    }
 }
 
 impl LockGuard {
     /// The only one of its holder.
-    pub(super) fn new(holding: Holding) -> Self {
-        Self::with(holding.tenure.lease(), Share::Whole(holding))
+    pub(super) fn new(mut holding: Holding) -> Self {
+        holding.tenure.counts();
+        Self { share: Share::Whole(holding) }
     }
 
     /// One of a holder that may have several. The lease is renewed as long as this one lives, if that is what it needs.
     pub(super) fn one_of(holding: Arc<Holding>, renewing: Option<Renewing>) -> Self {
-        Self::with(holding.tenure.lease(), Share::Part(holding, renewing))
-    }
-
-    fn with(lease: Lease, share: Share) -> Self {
+        let lease = holding.tenure.lease().clone();
         lease.core.guards.add();
-        Self { lease, share: Some(share) }
+        Self { share: Share::Part(Box::new(Part { lease, holding: Some(holding), renewing })) }
     }
 
     /// A look at the lease, to be kept where the guard cannot go.
     pub fn lease(&self) -> Lease {
-        self.lease.clone()
+        Lease::clone(self)
     }
 
     /// Gives the lock back and says whether this token still held it: `false` if it had expired at the engine (a little
@@ -195,45 +206,48 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// Safe: if the future is dropped, the release goes on in the background.
-    pub async fn release(self) -> Result<bool, Error> {
+    pub async fn release(mut self) -> Result<bool, Error> {
+        if let Share::Whole(holding) = &mut self.share
+            && holding.renewing.is_none()
+            && let Some(held) = holding.tenure.release_at_once()
+        {
+            return Ok(held);
+        }
         self.finish(None).await
     }
 
     /// As [`release`](Self::release), and leaves something behind.
-    pub(crate) async fn finish(mut self, remains: Option<Remains>) -> Result<bool, Error> {
+    pub(crate) async fn finish(self, remains: Option<Remains>) -> Result<bool, Error> {
         if let Some(remains) = remains {
-            self.lease.held.leave(remains);
+            self.held.leave(remains);
         }
-        let holding = match self.share.take() {
-            Some(Share::Whole(holding)) => Some(holding),
-            Some(Share::Part(holding, renewing)) => {
-                drop(renewing);
-                Arc::into_inner(holding)
+        let (holding, part) = match self.share {
+            Share::Whole(holding) => (holding, None),
+            Share::Part(mut part) => {
+                part.renewing = None;
+                match part.holding.take().and_then(Arc::into_inner) {
+                    Some(holding) => (holding, Some(part)),
+                    None => return Ok(part.lease.is_valid()),
+                }
             }
-            None => return Ok(false),
         };
-        let Some(Holding { renewing, tenure, _life: life }) = holding else {
-            return Ok(self.lease.is_valid());
-        };
+        let Holding { renewing, tenure } = holding;
         drop(renewing);
         let released = tenure.release().await;
-        drop(life);
-        released.map_err(|source| {
-            let operation = if self.lease.held.leaves_something() { "complete" } else { "release" };
-            Error::engine(operation, Some(self.lease.key()), source)
-        })
+        drop(part);
+        released
     }
 
     /// The same in the background, as when it is dropped.
     pub(crate) fn finish_later(self, remains: Option<Remains>) {
         if let Some(remains) = remains {
-            self.lease.held.leave(remains);
+            self.held.leave(remains);
         }
     }
 
     /// When it was granted, within a moment.
     pub(crate) fn since(&self) -> Instant {
-        self.lease.held.since()
+        self.held.since()
     }
 }
 
@@ -241,15 +255,10 @@ impl Deref for LockGuard {
     type Target = Lease;
 
     fn deref(&self) -> &Lease {
-        &self.lease
-    }
-}
-
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        // No I/O, no spawn, no panic: the background task does the rest.
-        self.share = None;
-        self.lease.core.guards.remove();
+        match &self.share {
+            Share::Whole(holding) => holding.tenure.lease(),
+            Share::Part(part) => &part.lease,
+        }
     }
 }
 

@@ -4,13 +4,14 @@
 //! fired, no late answer makes it valid again. While it is held it may be passed from one local holder to the next; each
 //! has the lease under the number of its pass, and what is asked under an earlier number is over.
 
+mod at_once;
 mod counted;
 mod passing;
 mod remains;
 mod watch;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -107,7 +108,7 @@ pub(super) struct Held {
     /// Whether it was ever handed out, as opposed to an attempt that is only taken back.
     handed_out: bool,
     /// The fences of its claims as the engine gave them; empty if none was asked for.
-    fences: Vec<Option<Fence>>,
+    fences: Box<[Option<Fence>]>,
     /// The engine failed and the holder went on without it.
     degraded: bool,
     /// The scope of the one who has it; 0: none.
@@ -118,7 +119,8 @@ pub(super) struct Held {
     /// A renewal is under way.
     renewing: AtomicBool,
     state: Mutex<State>,
-    changed: Notify,
+    /// Made by the first who looks at it.
+    changed: OnceLock<Box<Notify>>,
 }
 
 #[derive(Debug)]
@@ -143,7 +145,8 @@ impl Held {
     ) -> Self {
         let scope = AtomicU64::new(scope);
         let attempt = flight.attempt.clone();
-        Self { fences, scope, ..Self::new(attempt, window, since, flight.heard_since, Phase::Held) }
+        let fences = fences.into_boxed_slice();
+        Self { fences, scope, ..Self::new(attempt, window, since, flight.heard_since, Phase::Held, None) }
     }
 
     /// What somebody has who went on although the engine failed: it excludes inside this process until then, and the
@@ -152,7 +155,7 @@ impl Held {
         let window =
             Window { valid_until: until, boot_until: None, engine_until: until, allowance: Duration::ZERO };
         let scope = AtomicU64::new(scope);
-        Self { degraded: true, scope, ..Self::new(attempt, window, Instant::now(), None, Phase::Held) }
+        Self { degraded: true, scope, ..Self::new(attempt, window, Instant::now(), None, Phase::Held, None) }
     }
 
     /// An attempt that was never handed out and must be taken back.
@@ -161,7 +164,7 @@ impl Held {
         // An acquire that is still on its way may be granted as late as now, and then lives for its TTL.
         let engine_until = now + attempt.longest_ttl();
         let window = Window { valid_until: now, boot_until: None, engine_until, allowance: Duration::ZERO };
-        Self::new(attempt, window, now, None, Phase::Releasing)
+        Self::new(attempt, window, now, None, Phase::Releasing, None)
     }
 
     fn new(
@@ -170,6 +173,7 @@ impl Held {
         since: Instant,
         heard_since: Option<u64>,
         phase: Phase,
+        counted: Option<Counted>,
     ) -> Self {
         Self {
             attempt,
@@ -177,14 +181,14 @@ impl Held {
             watched: AtomicBool::new(false),
             passing_noted: AtomicBool::new(false),
             handed_out: phase == Phase::Held,
-            fences: Vec::new(),
+            fences: Box::default(),
             degraded: false,
             scope: AtomicU64::new(0),
             since,
             left: Left::default(),
             renewing: AtomicBool::new(false),
-            state: Mutex::new(State { phase, window, pass: 0, counted: None, watched: false }),
-            changed: Notify::new(),
+            state: Mutex::new(State { phase, window, pass: 0, counted, watched: false }),
+            changed: OnceLock::new(),
         }
     }
 
@@ -296,8 +300,8 @@ impl Held {
     fn changed(&self, state: MutexGuard<'_, State>) {
         let watched = state.watched;
         drop(state);
-        if watched {
-            self.changed.notify_waiters();
+        if watched && let Some(changed) = self.changed.get() {
+            changed.notify_waiters();
         }
     }
 

@@ -97,7 +97,7 @@ pub use self::with_lock::WithLock;
 #[derive(Clone)]
 pub struct LockManager {
     core: Arc<Core>,
-    life: Arc<Life>,
+    _life: Arc<Life>,
 }
 
 impl fmt::Debug for LockManager {
@@ -135,7 +135,7 @@ impl Shutdown {
 impl LockManager {
     fn new(core: Core) -> Self {
         let core = Arc::new(core);
-        Self { life: Arc::new(Life(core.clone())), core }
+        Self { _life: Arc::new(Life(core.clone())), core }
     }
 
     /// A manager on a memory engine of its own: no set-up, one process.

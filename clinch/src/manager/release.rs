@@ -109,6 +109,11 @@ impl Core {
     fn released(&self, held: &Arc<Held>, answer: Release, completes: bool, doubtful: bool) {
         held.tenure_ended(ended(held, answer, completes, doubtful));
         self.given_back(held, answer.woken);
+        self.repeat_unless_conclusive(held, answer);
+    }
+
+    /// What was answered once, but not for good, is told the engine again.
+    pub(super) fn repeat_unless_conclusive(&self, held: &Arc<Held>, answer: Release) {
         if !answer.conclusive {
             self.releases.push_echo(held.clone());
         }

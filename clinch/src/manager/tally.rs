@@ -11,17 +11,20 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn add(&self) {
-        self.count.fetch_add(1, Ordering::AcqRel);
+        self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(super) fn remove(&self) {
-        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+    /// Says whether it was the last one.
+    pub(super) fn remove(&self) -> bool {
+        let last = self.count.fetch_sub(1, Ordering::SeqCst) == 1;
+        if last {
             self.zero.notify_waiters();
         }
+        last
     }
 
     pub(super) fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
+        self.count.load(Ordering::SeqCst)
     }
 
     /// Counts until what is returned is dropped.

@@ -10,18 +10,18 @@ use super::core::Core;
 use super::guard::Lease;
 use super::held::{Held, Telling};
 use super::line::Handed;
-use crate::store::StoreError;
-use crate::telemetry::{Hold, Meter, Released};
+use crate::error::Error;
+use crate::telemetry::{Hold, MEASURES, Meter, Released};
 
 /// A lease under the number of its pass. Dropped, it is given up in the background: no I/O, no spawn, no panic.
 #[derive(Debug)]
 pub(super) struct Tenure {
-    held: Arc<Held>,
-    pass: u32,
-    core: Arc<Core>,
+    lease: Lease,
     /// Whether the lease may go to the next in line when this one is done.
     passes: bool,
     over: bool,
+    /// Whether it is counted as a guard that is alive.
+    counted: bool,
     /// The guard that has it, as far as it is measured.
     guard: Option<(Meter, Hold)>,
 }
@@ -37,25 +37,40 @@ enum End {
 
 impl Tenure {
     pub(super) const fn new(held: Arc<Held>, pass: u32, core: Arc<Core>, passes: bool) -> Self {
-        Self { held, pass, core, passes, over: false, guard: None }
+        let lease = Lease { held, pass, core };
+        Self { lease, passes, over: false, counted: false, guard: None }
+    }
+
+    /// Of a lease that a guard has from its beginning, and that is counted as such.
+    pub(super) fn of_guard(held: Arc<Held>, core: Arc<Core>, passes: bool, meter: Meter) -> Self {
+        let hold = meter.hold();
+        let lease = Lease { held, pass: 0, core };
+        Self { lease, passes, over: false, counted: true, guard: Some((meter, hold)) }
     }
 
     pub(super) const fn held(&self) -> &Arc<Held> {
-        &self.held
+        &self.lease.held
     }
 
     pub(super) const fn pass(&self) -> u32 {
-        self.pass
+        self.lease.pass
     }
 
     /// A look at its lease.
-    pub(super) fn lease(&self) -> Lease {
-        Lease { held: self.held.clone(), pass: self.pass, core: self.core.clone() }
+    pub(super) const fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// It is that of a guard, and counts as one until it is dropped.
+    pub(super) fn counts(&mut self) {
+        if !std::mem::replace(&mut self.counted, true) {
+            self.lease.core.guards.add();
+        }
     }
 
     /// A guard has the lease from now on.
     pub(super) fn begin(&mut self, meter: &Meter, renews: bool) {
-        self.held.begin_tenure(meter, renews);
+        self.lease.held.begin_tenure(meter, renews);
         self.guard = Some((meter.clone(), meter.hold()));
     }
 
@@ -64,74 +79,103 @@ impl Tenure {
         if std::mem::replace(&mut self.over, true) {
             return End::Tell(Telling::Nothing);
         }
-        let core = &self.core;
+        let core = &self.lease.core;
         let guard = self.guard.take().map(|(meter, hold)| {
-            hold.ends(left, self.held.attempt().ttl());
+            hold.ends(left, self.lease.held.attempt().ttl());
             if left.is_zero() {
-                self.held.note_expiry();
+                self.lease.held.note_expiry();
             }
             meter
         });
         let passed = || {
             if let Some(meter) = &guard {
-                self.held.tell_end(meter, Released::Passed);
+                self.lease.held.tell_end(meter, Released::Passed);
             }
             End::Passed
         };
         // One that leaves something behind does not go to the next in line.
-        if self.passes && !self.held.leaves_something() && !core.closing.is_closed() {
-            match core.lines.hand_over(&self.held, self.pass) {
+        if self.passes && !self.lease.held.leaves_something() && !core.closing.is_closed() {
+            match core.lines.hand_over(&self.lease.held, self.lease.pass) {
                 Handed::Over { renew } => {
                     if renew {
-                        core.renewals.once(&self.held);
+                        core.renewals.once(&self.lease.held);
                     }
-                    core.passed(&self.held);
+                    core.passed(&self.lease.held);
                     return passed();
                 }
                 Handed::AfterRenewal(number) => {
-                    core.renewals.to_pass_on(&self.held, number);
+                    core.renewals.to_pass_on(&self.lease.held, number);
                     return passed();
                 }
                 Handed::Back => {}
             }
         }
-        let telling = self.held.begin_release(self.pass);
-        if telling == Telling::Nothing && self.held.is_degraded() {
-            core.lines.ended(&self.held, None);
+        let telling = self.lease.held.begin_release(self.lease.pass);
+        if telling == Telling::Nothing && self.lease.held.is_degraded() {
+            core.lines.ended(&self.lease.held, None);
         }
         End::Tell(telling)
     }
 
+    /// Gives the lease back to an engine that answers without any waiting, if it is still ours and concerns nobody else: in one
+    /// step, because nobody can see it half done. `None`: nothing has changed here, and it goes the long way.
+    pub(super) fn release_at_once(&mut self) -> Option<bool> {
+        let Lease { held, pass, core } = &self.lease;
+        // Where the engine has the same clock, what it still has had not run out here either.
+        let engine = core.store.at_once().filter(|_| core.can.same_clock && !self.over)?;
+        core.ensure_background();
+        let left = if MEASURES { self.lease.remaining() } else { Duration::ZERO };
+        let answer = core.lines.end_at_once(held, || {
+            held.end_at_once(*pass, |lease| engine.release_now(lease).ok().filter(|answer| answer.held))
+        })?;
+        self.over = true;
+        if let Some((meter, hold)) = self.guard.take() {
+            hold.ends(left, held.attempt().ttl());
+            held.tell_end(&meter, Released::GivenBack);
+        }
+        core.repeat_unless_conclusive(held, answer);
+        Some(true)
+    }
+
     /// Gives the lease up now, and says whether it was still ours.
-    pub(super) async fn release(mut self) -> Result<bool, StoreError> {
-        self.core.ensure_background();
-        let left = self.held.remaining_for(self.pass);
-        match self.end(left) {
+    pub(super) async fn release(mut self) -> Result<bool, Error> {
+        self.lease.core.ensure_background();
+        let left = self.lease.remaining();
+        let end = self.end(left);
+        let Lease { held, core, .. } = &self.lease;
+        match end {
             End::Passed => return Ok(!left.is_zero()),
             // The engine said that it is gone: there is nothing to give back.
             End::Tell(Telling::Nothing) => return Ok(false),
             End::Tell(Telling::TakeBack) => {
-                self.core.lines.give_back(self.held.clone());
+                core.lines.give_back(held.clone());
                 return Ok(false);
             }
             End::Tell(Telling::Release) => {}
         }
-        let answer = match self.core.release_at_once(&self.held) {
-            Some(answer) => answer,
-            None => self.core.release(&self.held).await?,
-        };
-        Ok(answer.held)
+        if let Some(answer) = core.release_at_once(held) {
+            return Ok(answer.held);
+        }
+        match core.release(held).await {
+            Ok(answer) => Ok(answer.held),
+            Err(source) => {
+                let operation = if held.leaves_something() { "complete" } else { "release" };
+                Err(Error::engine(operation, Some(self.lease.key()), source))
+            }
+        }
     }
 }
 
 impl Drop for Tenure {
     fn drop(&mut self) {
-        if self.over {
-            return;
+        if !self.over {
+            let left = self.lease.remaining();
+            if let End::Tell(Telling::Release | Telling::TakeBack) = self.end(left) {
+                self.lease.core.lines.give_back(self.lease.held.clone());
+            }
         }
-        let left = self.held.remaining_for(self.pass);
-        if let End::Tell(Telling::Release | Telling::TakeBack) = self.end(left) {
-            self.core.lines.give_back(self.held.clone());
+        if self.counted {
+            self.lease.core.guard_gone();
         }
     }
 }

@@ -7,7 +7,8 @@ use crate::lease::{Attempt, Record};
 
 /// An engine in this very process that takes its steps without any waiting; see [`Store::at_once`](super::Store::at_once).
 ///
-/// Each step does exactly what the step of [`Store`](super::Store) does after which it is named. It must not block.
+/// Each step does exactly what the step of [`Store`](super::Store) does after which it is named. It must not block, nor call the manager
+/// that asks: a lock of its own may be held meanwhile.
 pub trait AtOnce {
     /// As [`Store::acquire`](super::Store::acquire).
     ///

@@ -12,6 +12,9 @@ use super::names;
 use super::resolved::Resolved;
 use super::words::{Attempted, Lost, Released, Renewed};
 
+/// Whether anything is measured.
+pub(crate) const MEASURES: bool = true;
+
 /// How often it is looked for guards that outlived their leases.
 pub(crate) const LOOK_EVERY: Option<Duration> = Some(Duration::from_secs(1));
 
@@ -42,11 +45,6 @@ fn bounded(guard: &str) -> Arc<str> {
 pub(crate) struct Telemetry(Resolved<RwLock<HashMap<Arc<str>, Meter>>>);
 
 impl Telemetry {
-    /// An attempt of a guard of this name was denied in the moment in which it began.
-    pub(crate) fn denied_at_once(&self, guard: &str) {
-        self.meter(guard).attempted(Attempted::DeniedByLock, Instant::now());
-    }
-
     /// The meter of the guards of this name.
     pub(crate) fn meter(&self, guard: &str) -> Meter {
         let meters = self.0.get(|| {
@@ -134,6 +132,11 @@ impl Meter {
     }
 
     /// An attempt that began then has come to its outcome.
+    /// The same of an attempt that ended in the moment in which it began.
+    pub(crate) fn attempted_at_once(&self, outcome: Attempted) {
+        self.attempted(outcome, Instant::now());
+    }
+
     pub(crate) fn attempted(&self, outcome: Attempted, began: Instant) {
         self.0.attempts[outcome as usize].increment(1);
         self.0.wait.record(began.elapsed());

@@ -8,6 +8,9 @@ use tokio::time::Instant;
 use super::words::{Attempted, Lost, Released, Renewed};
 use crate::store::Store;
 
+/// Whether anything is.
+pub(crate) const MEASURES: bool = false;
+
 /// Nobody looks.
 pub(crate) const LOOK_EVERY: Option<Duration> = None;
 
@@ -19,8 +22,6 @@ pub(crate) fn measured(store: Arc<dyn Store>, _: Duration) -> Arc<dyn Store> {
 pub(crate) struct Telemetry(());
 
 impl Telemetry {
-    pub(crate) const fn denied_at_once(&self, _: &str) {}
-
     pub(crate) const fn meter(&self, _: &str) -> Meter {
         Meter
     }
@@ -35,6 +36,8 @@ impl Meter {
     }
 
     pub(crate) const fn attempted(&self, _: Attempted, _: Instant) {}
+
+    pub(crate) const fn attempted_at_once(&self, _: Attempted) {}
 
     pub(crate) const fn waiting(&self) -> Waiting {
         Waiting

@@ -13,6 +13,12 @@ pub(super) struct Counted {
     lost: bool,
 }
 
+impl Counted {
+    pub(super) fn new(meter: &Meter, renews: bool) -> Self {
+        Self { meter: meter.clone(), renews, lost: false }
+    }
+}
+
 impl State {
     /// The lease is lost to the guard that has it: by whom that is counted, if it was not before.
     pub(super) fn note_loss(&mut self) -> Option<(Meter, bool)> {
@@ -29,7 +35,7 @@ impl Held {
             return;
         }
         let mut state = self.state();
-        state.counted = Some(Counted { meter: meter.clone(), renews, lost: false });
+        state.counted = Some(Counted::new(meter, renews));
         if let Phase::Ended(loss) = state.phase {
             let noted = state.note_loss();
             drop(state);

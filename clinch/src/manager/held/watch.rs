@@ -5,16 +5,22 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Held, Loss, Phase, Standing};
+use crate::sync::Notify;
 
 /// tokio's timers round up to whole milliseconds; `lost()` is armed this much early so that it never fires late.
 const TIMER_GRANULARITY: Duration = Duration::from_millis(1);
 
 impl Held {
+    /// What those who look at it are told by. Nearly nobody does.
+    fn changes(&self) -> &Notify {
+        self.changed.get_or_init(Box::default)
+    }
+
     /// Waits until the lease no longer protects the one who has it under `pass`: no later than the end of its validity,
     /// even while a renewal hangs.
     pub(in crate::manager) async fn lost(&self, pass: u32) -> Loss {
         loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
+            let mut changed = std::pin::pin!(self.changes().notified());
             changed.as_mut().enable();
             let wake_at = match self.look_for_loss(pass) {
                 Ok(loss) => return loss,
@@ -60,7 +66,7 @@ impl Held {
     /// Waits until the lease tells nothing about its key any more: given back, lost, or run out.
     pub(in crate::manager) async fn over(&self) {
         loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
+            let mut changed = std::pin::pin!(self.changes().notified());
             changed.as_mut().enable();
             let Some(end) = self.look_for_end() else { return };
             tokio::select! {

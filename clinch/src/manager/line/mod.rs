@@ -15,33 +15,35 @@ use tokio::time::Instant;
 
 use super::held::{Held, Standing};
 use super::release::Releases;
-use crate::key::hash::{ByKey, shard};
+use crate::key::hash::{OfKey, Table, shard};
 use crate::lease::{Attempt, Claim, ClaimKey, Token};
 use crate::store::{Denial, StoreError};
 
+mod at_once;
 mod hand_over;
+mod known;
 mod lane;
 mod seats;
 mod slot;
 #[cfg(test)]
 mod tests;
 
+pub(super) use at_once::Tried;
 pub(super) use hand_over::Handed;
+use known::Known;
 pub(super) use seats::{LineSeat, Ride, Rider, Role, Unkept};
 use slot::Slot;
 
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 
 const SHARDS: usize = 32;
-/// A map that is larger than this and nearly empty is shrunk.
-const LARGE: usize = 256;
 /// How many revocations are remembered during one call; nobody revokes more by hand.
 const MOST_REVOKED: usize = 64;
 
 /// Local state of all keys.
 #[derive(Debug)]
 pub(super) struct Lines {
-    shards: Box<[Mutex<ByKey<Slot>>]>,
+    shards: Box<[Mutex<Table<Known>>]>,
     /// Where attempts go that nobody is left to go on with.
     releases: Arc<Releases>,
 }
@@ -150,25 +152,19 @@ impl Lines {
         Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), releases }
     }
 
-    fn shard(&self, on: &ClaimKey) -> MutexGuard<'_, ByKey<Slot>> {
+    fn shard(&self, on: &ClaimKey) -> MutexGuard<'_, Table<Known>> {
         self.shards[shard(on, SHARDS)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `step` on the slot of `on`, and forgets the slot if nothing is left to know.
     fn with_slot<T>(&self, on: &ClaimKey, step: impl FnOnce(&mut Slot) -> T) -> T {
         let mut shard = self.shard(on);
-        let (value, forgotten) = match shard.get_mut(on) {
-            Some(slot) => {
-                let value = step(slot);
-                slot.tidy();
-                let forgotten = std::mem::take(&mut slot.forgotten);
-                if slot.is_idle() {
-                    shard.remove(on);
-                    if shard.capacity() > LARGE && shard.len() * 8 < shard.capacity() {
-                        // What a burst needed is given back.
-                        let keep = shard.len() * 2;
-                        shard.shrink_to(keep);
-                    }
+        let (value, forgotten) = match shard.find(on) {
+            Some(mut known) => {
+                let (value, forgotten, idle) = known.get_mut().with(on, step);
+                if idle {
+                    known.remove();
+                    shard.shrink();
                 }
                 (value, forgotten)
             }
@@ -176,7 +172,7 @@ impl Lines {
                 let mut slot = Slot::default();
                 let value = step(&mut slot);
                 if !slot.is_idle() {
-                    shard.insert(on.clone(), slot);
+                    shard.insert(Known::of(on, slot));
                 }
                 (value, Vec::new())
             }
@@ -189,7 +185,7 @@ impl Lines {
     /// What `found` makes of the lease of this process because of which nobody can have the whole key, if there is one.
     pub(super) fn held_here<T>(&self, on: &ClaimKey, found: impl FnOnce(&Arc<Held>) -> T) -> Option<T> {
         let shard = self.shard(on);
-        let mut leases = shard.get(on)?.leases.iter();
+        let mut leases = shard.get(on)?.leases().iter();
         leases.find(|held| held.standing() == Standing::Valid).map(found)
     }
 
@@ -366,7 +362,7 @@ impl Lines {
     pub(super) fn note_expired(&self) {
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let leases = shard.values().flat_map(|slot| &slot.leases);
+            let leases = shard.iter().flat_map(Known::leases);
             let over: Vec<_> = leases.filter(|held| held.standing() == Standing::Over).cloned().collect();
             drop(shard);
             over.iter().for_each(|held| held.note_expiry());
@@ -391,8 +387,9 @@ impl Lines {
         let mut waiting = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let slots = shard.iter().filter_map(|known| Some((known.on(), known.slot()?)));
             let lines =
-                shard.iter().map(|(on, slot)| (on, slot.lanes.iter().map(|(_, lane)| lane.line.len()).sum()));
+                slots.map(|(on, slot)| (on, slot.lanes.iter().map(|(_, lane)| lane.line.len()).sum()));
             waiting.extend(lines.filter(|(_, count)| *count > 0).map(|(on, count)| (on.clone(), count)));
         }
         waiting
@@ -401,9 +398,9 @@ impl Lines {
     /// In how many ways a key is wanted at the most; for tests.
     #[cfg(test)]
     pub(super) fn most_lanes(&self) -> usize {
-        let lanes = |shard: &Mutex<ByKey<Slot>>| {
+        let lanes = |shard: &Mutex<Table<Known>>| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.values().map(|slot| slot.lanes.len()).max().unwrap_or_default()
+            shard.iter().filter_map(Known::slot).map(|slot| slot.lanes.len()).max().unwrap_or_default()
         };
         self.shards.iter().map(lanes).max().unwrap_or_default()
     }

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::known::Few;
 use super::lane::Lane;
 use super::{Answer, Unkept, local_denial};
 use crate::lease::{Attempt, ClaimKey, Mode, Token};
@@ -13,7 +14,7 @@ use crate::manager::release::Releases;
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     /// The leases with a claim on this key that this process has, or is giving back.
-    pub(super) leases: Vec<Arc<Held>>,
+    pub(super) leases: Few<Arc<Held>>,
     /// Somebody asks in this way, and nobody else is there: most calls need no lane.
     sole: Option<Mode>,
     /// By the way in which the key is wanted; nearly always one.
@@ -32,6 +33,26 @@ const fn excludes(one: Mode, other: Mode) -> bool {
 }
 
 impl Slot {
+    /// Of a key of which nothing is known but this lease.
+    pub(super) fn of(held: Arc<Held>) -> Self {
+        Self { leases: Few::One(held), ..Self::default() }
+    }
+
+    /// Whether all that is known is a lease of this key only.
+    pub(super) fn is_only_lease(&self) -> bool {
+        let alone = matches!(&*self.leases, [held] if held.claims().len() == 1);
+        let nothing_else = self.calls == 0 && self.sole.is_none() && self.lanes.is_empty();
+        alone && nothing_else && self.revoked.is_empty() && self.forgotten.is_empty()
+    }
+
+    /// That lease.
+    pub(super) fn into_only_lease(mut self) -> Result<Arc<Held>, Self> {
+        if !self.is_only_lease() {
+            return Err(self);
+        }
+        std::mem::take(&mut self.leases).into_only().map_err(|leases| Self { leases, ..self })
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.leases.is_empty() && self.calls == 0 && self.lanes.iter().all(|(_, lane)| lane.is_idle())
     }
@@ -141,7 +162,7 @@ impl Slot {
         }
         let (mut leaving, mut over) = (None, false);
         let mut found = None;
-        for held in &self.leases {
+        for held in self.leases.iter() {
             // The mode first: it costs no look at a clock.
             if !held.mode_on(on).is_some_and(|other| excludes(mode, other)) {
                 continue;

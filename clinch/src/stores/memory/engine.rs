@@ -167,6 +167,13 @@ impl Shared {
         steps::serves(attempt)?;
         let now = Instant::now();
         attempt.sent_from(now);
+        if let Some(claim) = steps::plain(attempt) {
+            let room = || self.reserve(1).is_ok();
+            let place = || steps::place_alone(attempt, claim, now);
+            if self.shard(claim.on()).enter_alone(claim.on(), room, place) {
+                return Ok(Verdict::granted());
+            }
+        }
         match self.decide(attempt, now) {
             // Room may be taken by leases that have expired but were not swept yet.
             Err(error) if error.kind() == ErrorKind::Full && self.sweep_if_due() => {
@@ -203,6 +210,13 @@ impl Shared {
     }
 
     pub(super) fn release(&self, lease: &Attempt) -> Release {
+        if let [claim] = lease.claims() {
+            let mut shard = self.shard(claim.on());
+            if shard.leave_alone(claim.on(), lease.token(), Instant::now()) {
+                self.live.fetch_sub(1, Ordering::Relaxed);
+                return Release { held: true, conclusive: true, woken: Some(0) };
+            }
+        }
         let mut locks = self.lock(lease.claims());
         let held = steps::release(&mut locks, lease, Instant::now());
         Release { held, conclusive: true, woken: Some(locks.woken) }

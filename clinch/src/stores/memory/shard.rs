@@ -6,18 +6,31 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::records::Kept;
-use crate::key::hash::ByKey;
+use crate::key::hash::{ByKey, OfKey, Table};
 use crate::lease::{ClaimKey, Token};
 use crate::stores::rules::entry::{self, Call};
 
 pub(super) type Entry = entry::Entry<Instant, Kept>;
-type Place = entry::Place<Instant, Kept>;
+pub(super) type Place = entry::Place<Instant, Kept>;
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// No entry in here is empty.
-    entries: ByKey<Entry>,
+    /// No entry in here is empty. In boxes, because a table has many free places.
+    entries: Table<Box<Entered>>,
     streams: ByKey<Vec<Stream>>,
+}
+
+/// A key's entry.
+#[derive(Debug)]
+struct Entered {
+    on: ClaimKey,
+    entry: Entry,
+}
+
+impl OfKey for Box<Entered> {
+    fn on(&self) -> &ClaimKey {
+        &self.on
+    }
 }
 
 /// A stream of wake-ups.
@@ -30,41 +43,68 @@ struct Stream {
 
 impl Shard {
     pub(super) fn get(&self, on: &ClaimKey) -> Option<&Entry> {
-        self.entries.get(on)
+        self.entries.get(on).map(|entered| &entered.entry)
     }
 
     /// Works on the key's entry, if there is one, and forgets it if it is empty then.
     pub(super) fn with<T>(&mut self, on: &ClaimKey, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        let entry = self.entries.get_mut(on)?;
+        let mut entered = self.entries.find(on)?;
+        let entry = &mut entered.get_mut().entry;
         let answer = work(entry);
         if entry.is_empty() {
-            self.entries.remove(on);
+            entered.remove();
         }
         Some(answer)
     }
 
     /// The key's entry, into which something is put now.
     pub(super) fn entry(&mut self, on: &ClaimKey) -> &mut Entry {
-        self.entries.entry(on.clone()).or_default()
+        let entered =
+            self.entries.find_or_insert(on, || Entered { on: on.clone(), entry: Entry::default() }.into());
+        &mut entered.entry
+    }
+
+    /// Puts a holder alone on a key of which nothing is known; `room` says whether there is room.
+    pub(super) fn enter_alone(
+        &mut self,
+        on: &ClaimKey,
+        room: impl FnOnce() -> bool,
+        place: impl FnOnce() -> Place,
+    ) -> bool {
+        let free = self.entries.get(on).is_none() && room();
+        if free {
+            self.entries.insert(Box::new(Entered { on: on.clone(), entry: Entry::alone(place()) }));
+        }
+        free
+    }
+
+    /// Ends the lease of this token, if it is all that is known of its key and nobody is to be woken.
+    pub(super) fn leave_alone(&mut self, on: &ClaimKey, token: &Token, now: Instant) -> bool {
+        if !self.streams.is_empty() {
+            return false;
+        }
+        let Some(entered) = self.entries.find(on) else { return false };
+        let only = entered.get().entry.is_only(token, now);
+        if only {
+            entered.remove();
+        }
+        only
     }
 
     /// Removes what has expired and says how much that was.
     pub(super) fn sweep(&mut self, now: Instant) -> usize {
         let mut swept = 0;
-        self.entries.retain(|_, entry| {
-            swept += entry.tidy(now);
-            !entry.is_empty()
+        self.entries.retain(|entered| {
+            swept += entered.entry.tidy(now);
+            !entered.entry.is_empty()
         });
-        // What a burst needed is given back once the shard is nearly empty.
-        if self.entries.capacity() > 64 && self.entries.len() * 8 < self.entries.capacity() {
-            self.entries.shrink_to(self.entries.len() * 2);
-        }
+        self.entries.shrink();
         swept
     }
 
     /// How much of the store's bound is in here.
     pub(super) fn size(&self) -> usize {
-        self.entries.values().map(Entry::size).sum()
+        self.entries.iter().map(|entered| entered.entry.size()).sum()
     }
 
     /// Removes everything and says how much that was.
@@ -75,7 +115,9 @@ impl Shard {
     }
 
     pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = (&ClaimKey, &Place)> {
-        self.entries.iter().flat_map(move |(on, entry)| entry.live(now).map(move |place| (on, place)))
+        self.entries
+            .iter()
+            .flat_map(move |entered| entered.entry.live(now).map(move |place| (&entered.on, place)))
     }
 
     pub(super) fn subscribe(&mut self, on: &ClaimKey, signal: &Arc<Notify>, queued: Option<&Token>) {

@@ -347,7 +347,7 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
 }
 
 /// Whether the engine may have a note on it as a writer that waits.
-const fn notes_writers(lease: &Attempt) -> bool {
+fn notes_writers(lease: &Attempt) -> bool {
     matches!(lease.patience(), Patience::Wait { .. })
 }
 

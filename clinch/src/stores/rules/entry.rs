@@ -152,6 +152,19 @@ impl<M: Moment, R> Entry<M, R> {
         self.size() == 0
     }
 
+    /// Of a key that one holds alone.
+    pub(in crate::stores) fn alone(place: Place<M, R>) -> Self {
+        Self { alone: Some(place), ..Self::default() }
+    }
+
+    /// Whether this token holds the key alone, knows of no queue, and nobody waits.
+    pub(in crate::stores) fn is_only(&self, token: &Token, now: M) -> bool {
+        let plain = |place: &Place<M, R>| {
+            place.is_held_by(token) && place.footing == Footing::Plain && place.expires > now
+        };
+        self.alone.as_ref().is_some_and(plain) && self.many.is_empty() && self.waiting.is_none()
+    }
+
     fn is_free(&self) -> bool {
         self.alone.is_none() && self.many.is_empty()
     }

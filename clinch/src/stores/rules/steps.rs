@@ -134,6 +134,29 @@ pub(in crate::stores) fn release<T: Table>(table: &mut T, lease: &Attempt, now: 
     held == lease.claims().len()
 }
 
+/// The only claim of a try that a holder of its key alone can stand in the way of, if it is one: where nothing is known of that
+/// key it is simply [placed](place_alone).
+pub(in crate::stores) fn plain(attempt: &Attempt) -> Option<&Claim> {
+    match (attempt.claims(), attempt.patience()) {
+        ([claim], Patience::Try) if claim.mode() == Mode::Exclusive && claim.fence_floor().is_none() => {
+            Some(claim)
+        }
+        _ => None,
+    }
+}
+
+/// The place of such a claim.
+pub(in crate::stores) fn place_alone<M: Moment, R>(attempt: &Attempt, claim: &Claim, now: M) -> Place<M, R> {
+    Place {
+        token: attempt.token().clone(),
+        mode: claim.mode(),
+        expires: now.after(claim.ttl()),
+        fence: None,
+        footing: Footing::Plain,
+        done: None,
+    }
+}
+
 /// Gives the claim its place, unless it has it, and says with which fence.
 fn put<T: Table>(table: &mut T, index: usize, attempt: &Attempt, claim: &Claim, now: T::At) -> Option<Fence> {
     let given = |entry: &Entry<T::At, T::Left>| match entry.standing(claim, attempt.token()) {
@@ -211,12 +234,12 @@ fn denial<M: Moment, R: Borrow<Record>>(
 }
 
 /// Whether it would have come again.
-const fn waits(attempt: &Attempt) -> bool {
+fn waits(attempt: &Attempt) -> bool {
     !matches!(attempt.patience(), Patience::Try)
 }
 
 /// Whether it knows of the queue.
-const fn is_queued(attempt: &Attempt) -> bool {
+fn is_queued(attempt: &Attempt) -> bool {
     matches!(attempt.patience(), Patience::Queue { .. })
 }
 
