@@ -10,9 +10,11 @@ use tracing::{Instrument, Span};
 use super::LockManager;
 use super::ask::Reply;
 use super::guard::{Holding, LockGuard};
+use super::line::Behind;
 use super::options::LockOptions;
 use super::outcome::Outcome;
 use super::plan::Plan;
+use super::riding::Riding;
 use super::scope::Scope;
 use super::seen::Attempting;
 use super::tenure::Tenure;
@@ -20,7 +22,7 @@ use crate::error::{Denied, DeniedBy, Error};
 use crate::key::Key;
 use crate::lease::{ClaimKey, Claims, Holder, Mode};
 
-type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>;
+pub(super) type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>;
 
 /// A wish on its way.
 pub(super) enum Taking<'a> {
@@ -119,9 +121,17 @@ impl LockManager {
             options.check(self.core.max_ttl)?;
             let claim = options.lock_on(key);
             let found = |held: &_| self.core.background.heard.watch(held);
-            if self.core.lines.held_here(claim.on(), found).is_some() {
-                self.core.telemetry.denied_at_once(options.name.as_deref().unwrap_or("lock"));
-                return Ok(ControlFlow::Break(None));
+            let wanted = || (options.shape(), self.core.ride_limit());
+            match self.core.lines.enter_behind(&claim, found, wanted) {
+                Some(Behind::HeldHere) => {
+                    self.core.telemetry.denied_at_once(options.name.as_deref().unwrap_or("lock"));
+                    return Ok(ControlFlow::Break(None));
+                }
+                Some(Behind::Ride(rider)) => {
+                    let riding = Riding::new(self, rider, options);
+                    return Ok(ControlFlow::Continue(Taking::Waits(Box::pin(riding))));
+                }
+                None => {}
             }
             Plan::new(Claims::One(claim), options, self.core.conditions(None))?
         } else {
