@@ -1,7 +1,7 @@
 //! Taking leases: what is answered here, what is asked of the engine, and when it is asked again.
 
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -17,8 +17,6 @@ use crate::error::DeniedBy;
 use crate::lease::{Attempt, Mode};
 use crate::store::{Denial, ErrorKind, StoreError};
 
-/// How long a try waits for the head of a line to ask, before it asks itself.
-const HEAD_PATIENCE: Duration = Duration::from_millis(20);
 const SHARED_CALL: &str = "another caller's call on it, which this one shares (is its future being polled?), was not answered in time";
 
 /// What a waiter was told last, and when.
@@ -76,7 +74,7 @@ impl Core {
         let Some(engine) = self.store.at_once().filter(|_| !self.breaker.is_open()) else {
             return self.lines.held_here(claim.on(), |held| self.denied_by(held, plan));
         };
-        match self.lines.enter(claim, &plan.shape) {
+        match self.lines.enter(claim, &plan.shape, || self.ride_limit()) {
             Entry::HeldHere(held) => Some(self.denied_by(&held, plan)),
             Entry::Ask(role) => self.ask_at_once(engine, role, plan),
             Entry::Releasing(_) | Entry::Ride(_) => None,
@@ -130,8 +128,7 @@ impl Core {
 
     /// Answers at once: from what this process knows, from a call that is asked after this moment, or by asking.
     async fn try_once(self: &Arc<Self>, plan: &Plan) -> Reply {
-        // Sharing somebody's call may take that call's time and then one's own.
-        let limit = Instant::now() + self.call_timeout * 2;
+        let limit = self.ride_limit();
         let limit = if plan.is_try() { limit } else { limit.min(plan.deadline + self.call_timeout) };
         let claim = &plan.claims[0];
         if claim.mode() != Mode::Exclusive
@@ -140,7 +137,7 @@ impl Core {
             return Reply::Failed(error, None);
         }
         loop {
-            match self.lines.enter(claim, &plan.shape) {
+            match self.lines.enter(claim, &plan.shape, || limit) {
                 Entry::HeldHere(held) => return self.denied_by(&held, plan),
                 Entry::Releasing(held) => {
                     if let Err(error) = Box::pin(self.over_by(limit, &held)).await {
@@ -148,7 +145,7 @@ impl Core {
                     }
                 }
                 Entry::Ask(role) => return self.ask_once(limit, role, plan).await,
-                Entry::Ride(rider) => return self.ride(&rider, limit, plan).await,
+                Entry::Ride(rider) => return self.ride(rider, plan).await,
             }
         }
     }
@@ -186,23 +183,33 @@ impl Core {
         if waits_in_vain { self.not_asked() } else { None }
     }
 
+    /// Until when one waits that comes now and shares a call: that may take the call's time and then one's own.
+    pub(super) fn ride_limit(&self) -> Instant {
+        Instant::now() + self.call_timeout * 2
+    }
+
     /// Shares a call that is asked after this moment.
-    async fn ride(self: &Arc<Self>, rider: &Rider<'_>, limit: Instant, plan: &Plan) -> Reply {
-        let mut patience = Instant::now() + HEAD_PATIENCE;
-        loop {
-            match timeout_at(patience.min(limit), rider.next()).await {
-                Ok(Ride::Answered(answer)) => return Reply::shared(answer, plan),
-                Ok(Ride::Ask(role)) => return Box::pin(self.ask_once(limit, role, plan)).await,
-                Err(_) if Instant::now() >= limit => {
-                    // Not the engine's fault, as far as this one knows.
-                    return Reply::Failed(StoreError::not_applied(ErrorKind::Overloaded, SHARED_CALL), None);
-                }
-                // The head was called and has not begun to ask: nobody may be polling it.
-                Err(_) => match rider.overtake() {
-                    Some(role) => return Box::pin(self.ask_once(limit, role, plan)).await,
-                    None => patience += HEAD_PATIENCE,
-                },
+    async fn ride<'a>(self: &'a Arc<Self>, mut rider: Rider<'a>, plan: &'a Plan) -> Reply {
+        let ride = poll_fn(|context| rider.poll(context)).await;
+        match self.shared(ride, plan) {
+            Some(reply) => reply,
+            None => {
+                let limit = rider.limit();
+                let role = rider.role(&plan.claims[0], plan.shape.clone());
+                Box::pin(self.ask_once(limit, role, plan)).await
             }
+        }
+    }
+
+    /// What is replied to one who shares a call; nothing to one who is to ask itself.
+    pub(super) fn shared(&self, ride: Ride, plan: &Plan) -> Option<Reply> {
+        match ride {
+            Ride::Answered(answer) => Some(Reply::shared(answer, plan)),
+            // Not the engine's fault, as far as this one knows.
+            Ride::Late => {
+                Some(Reply::Failed(StoreError::not_applied(ErrorKind::Overloaded, SHARED_CALL), None))
+            }
+            Ride::Ask => None,
         }
     }
 

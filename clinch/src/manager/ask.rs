@@ -71,7 +71,7 @@ impl Reply {
 
     pub(super) fn shared(answer: Answer, plan: &Plan) -> Self {
         match answer {
-            Answer::Denied(denial) => Self::denied(denial, plan),
+            Answer::Denied(denial) => Self::denied(Arc::unwrap_or_clone(denial), plan),
             Answer::Failed(error) => Self::Failed(error, None),
         }
     }

@@ -10,10 +10,11 @@ use tracing::{Instrument, Span};
 use super::LockManager;
 use super::ask::Reply;
 use super::guard::{Holding, LockGuard};
-use super::line::Tried;
+use super::line::{Behind, Rider, Tried};
 use super::options::LockOptions;
 use super::outcome::Outcome;
 use super::plan::Plan;
+use super::riding::Riding;
 use super::scope::Scope;
 use super::seen::Attempting;
 use super::tenure::Tenure;
@@ -22,7 +23,7 @@ use crate::key::Key;
 use crate::lease::{Claim, ClaimKey, Claims, Holder, Mode};
 use crate::telemetry::Attempted;
 
-type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>;
+pub(super) type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>;
 
 /// A wish on its way.
 pub(super) enum Taking<'a> {
@@ -90,6 +91,16 @@ where
     }
 }
 
+/// What a simple try finds at its first look.
+enum First<'a> {
+    /// It is over.
+    Told(Option<LockGuard>),
+    /// Somebody asks already, and it shares the next answer.
+    Rides(Rider<'a>),
+    /// It goes the longer way.
+    Goes(Claim),
+}
+
 impl LockManager {
     #[inline]
     pub(super) fn plan(&self, key: Key, options: LockOptions, guard: Option<&str>) -> Result<Plan, Error> {
@@ -119,11 +130,13 @@ impl LockManager {
         let simple = scope.is_none() && options.is_simple_try() && !tracing::enabled!(tracing::Level::DEBUG);
         let mut plan = if simple && !self.core.closing.is_closed() {
             options.check(self.core.max_ttl)?;
-            match self.try_at_once(options.lock_on(key), &options) {
-                ControlFlow::Break(taken) => return Ok(ControlFlow::Break(taken)),
-                ControlFlow::Continue(claim) => {
-                    Plan::new(Claims::One(claim), options, self.core.conditions(None))?
+            match self.look_first(options.lock_on(key), &options) {
+                First::Told(taken) => return Ok(ControlFlow::Break(taken)),
+                First::Rides(rider) => {
+                    let riding = Riding::new(self, rider, options);
+                    return Ok(ControlFlow::Continue(Taking::Waits(Box::pin(riding))));
                 }
+                First::Goes(claim) => Plan::new(Claims::One(claim), options, self.core.conditions(None))?,
             }
         } else {
             self.plan(key, options, None)?
@@ -133,18 +146,20 @@ impl LockManager {
     }
 
     /// The whole of a simple try, if it can be done in one step.
-    fn try_at_once(&self, claim: Claim, options: &LockOptions) -> ControlFlow<Option<LockGuard>, Claim> {
+    fn look_first(&self, claim: Claim, options: &LockOptions) -> First<'_> {
         let core = &self.core;
         let meter = || core.telemetry.meter(options.name.as_deref().unwrap_or("lock"));
         let found = |held: &_| core.background.heard.watch(held);
         let denied = || {
             meter().attempted_at_once(Attempted::DeniedByLock);
-            ControlFlow::Break(None)
+            First::Told(None)
         };
         let Some(engine) = core.store.at_once().filter(|_| !core.breaker.is_open()) else {
-            return match core.lines.held_here(claim.on(), found) {
-                Some(()) => denied(),
-                None => ControlFlow::Continue(claim),
+            let wanted = || (options.shape(), core.ride_limit());
+            return match core.lines.enter_behind(&claim, found, wanted) {
+                Some(Behind::HeldHere) => denied(),
+                Some(Behind::Ride(rider)) => First::Rides(rider),
+                None => First::Goes(claim),
             };
         };
         core.ensure_background();
@@ -155,13 +170,13 @@ impl LockManager {
         let held = match tried {
             Tried::Granted(held) => held,
             Tried::Denied => return denied(),
-            Tried::NotAtOnce(claim) => return ControlFlow::Continue(claim),
+            Tried::NotAtOnce(claim) => return First::Goes(claim),
         };
         let meter = meter();
         meter.attempted_at_once(Attempted::Acquired);
         let renewing = renewal.map(|(every, up_to)| core.renewals.start(&held, every, up_to));
         let tenure = Tenure::of_guard(held, core.clone(), options.local_pass, meter);
-        ControlFlow::Break(Some(LockGuard::new(Holding::new(tenure, renewing))))
+        First::Told(Some(LockGuard::new(Holding::new(tenure, renewing))))
     }
 
     /// Takes what is planned, and lets it be seen. What needs no waiting is done now; the rest is a future of its own, so that

@@ -28,6 +28,7 @@ mod outcome;
 mod plan;
 mod release;
 mod renew;
+mod riding;
 mod schedule;
 mod scope;
 mod seen;

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::limit::Limit;
+use super::line::Shape;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Claim, Fence};
@@ -388,6 +389,11 @@ impl LockOptions {
     /// Whether it is a try of what every engine can do, and that only a holder of the key itself stands in the way of.
     pub(super) fn is_simple_try(&self) -> bool {
         self.wait.is_zero() && !self.shared && !self.fenced && self.fair.is_none() && self.limits.is_empty()
+    }
+
+    /// What such a lock must have in common with another one for the one to go on with the other's attempt.
+    pub(super) fn shape(&self) -> Shape {
+        Shape { ttl: self.ttl, label: self.label.clone(), fenced: self.fenced, takes_passes: self.local_pass }
     }
 
     /// The claim of such a lock on a key. A fenced one has no floor yet.

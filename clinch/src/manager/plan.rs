@@ -141,12 +141,7 @@ impl Plan {
             ),
         })?;
         Self::check_engine(&claims, &options, can)?;
-        let shape = Shape {
-            ttl: claims[0].ttl(),
-            label: options.label.clone(),
-            fenced: options.fenced,
-            takes_passes: options.local_pass,
-        };
+        let shape = Shape { ttl: claims[0].ttl(), ..options.shape() };
         let began = Instant::now();
         let seen = Seen::new(telemetry, options.name.as_deref().or(guard), &claims, began);
         let deadline = began + options.wait;

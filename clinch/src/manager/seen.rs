@@ -60,6 +60,17 @@ pub(super) struct Attempting {
 }
 
 impl Attempting {
+    /// One that nobody listens to begins.
+    pub(super) fn unheard(telemetry: &Telemetry, name: Option<&str>, claim: &Claim) -> Self {
+        let Seen { span, meter, began } =
+            Seen::new(telemetry, name, std::slice::from_ref(claim), Instant::now());
+        Self { span, meter, began, space: claim.on().space, outcome: Attempted::Cancelled }
+    }
+
+    pub(super) fn denied_by_lock(mut self) {
+        self.outcome = Attempted::DeniedByLock;
+    }
+
     pub(super) fn ended(mut self, result: &Result<Outcome, Error>) {
         self.outcome = match result {
             Ok(outcome) => self.word(outcome),

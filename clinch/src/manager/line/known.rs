@@ -74,6 +74,13 @@ impl Known {
             Self::More(more) => Some(&more.1),
         }
     }
+
+    pub(super) fn slot_mut(&mut self) -> Option<&mut Slot> {
+        match self {
+            Self::Lease(_) => None,
+            Self::More(more) => Some(&mut more.1),
+        }
+    }
 }
 
 /// None, one or several, of which one needs no memory of its own.

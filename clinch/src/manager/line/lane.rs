@@ -1,12 +1,13 @@
 //! One way in which a key is wanted: who asks, who waits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Answer, Flight, Seat, Shape, Turn};
+use super::ride::Batch;
+use super::{Answer, Flight, Seat, Shape};
 use crate::lease::Attempt;
 use crate::manager::schedule::Schedule;
 use crate::store::Denial;
@@ -51,8 +52,8 @@ pub(super) struct Lane {
     wider: usize,
     /// An attempt that was sent and whose caller is gone: the next one with the same shape asks on with it.
     pub(super) orphan: Option<(Flight, Shape)>,
-    /// Tries that came after the call in flight was sent.
-    pub(super) tries: VecDeque<Arc<Seat>>,
+    /// Tries that came after the call in flight was sent; nearly always one batch, and none in which nobody waits.
+    pub(super) tries: Vec<Arc<Batch>>,
     /// Waiters by the number with which they came, first come first served.
     pub(super) line: BTreeMap<i64, Arc<Seat>>,
     next_number: i64,
@@ -132,6 +133,24 @@ impl Lane {
         self.schedule.take()
     }
 
+    /// A try comes that shares the answer to the next call.
+    pub(super) fn ride(&mut self, shape: Shape) -> (Arc<Batch>, usize) {
+        if !self.is_busy() {
+            // The try counts as the head's poll.
+            self.call_head();
+        }
+        // None of them has been sent.
+        if let Some(batch) = self.tries.last()
+            && let Some(place) = batch.join(&shape)
+        {
+            return (batch.clone(), place);
+        }
+        let batch = Arc::new(Batch::default());
+        let place = batch.join(&shape).unwrap_or_default();
+        self.tries.push(batch.clone());
+        (batch, place)
+    }
+
     /// The first of the line.
     pub(super) fn head(&self) -> Option<&Arc<Seat>> {
         self.line.first_key_value().map(|(_, seat)| seat)
@@ -157,12 +176,12 @@ impl Lane {
 
     /// An attempt without a caller that the next one does not want, or that is hardly worth having.
     pub(super) fn unwanted_orphan(&mut self) -> Option<Arc<Attempt>> {
-        while self.tries.front().is_some_and(|seat| seat.is_gone()) {
-            self.tries.pop_front();
-        }
         let (orphan, shape) = self.orphan.take()?;
-        let heir = self.head().or(self.tries.front());
-        if heir.is_some_and(|heir| heir.shape == shape) && orphan.is_worth_adopting() {
+        let wanted = match self.head() {
+            Some(heir) => heir.shape == shape,
+            None => self.tries.first().is_some_and(|batch| batch.wants(&shape)),
+        };
+        if wanted && orphan.is_worth_adopting() {
             self.orphan = Some((orphan, shape));
             return None;
         }
@@ -177,19 +196,20 @@ impl Lane {
         }
         let mut given = 0;
         while !self.is_busy()
-            && let Some(seat) = self.tries.pop_front()
+            && let Some(batch) = self.tries.first()
         {
-            if seat.give(Turn::Ask) {
+            if batch.give_role() {
                 self.asking += 1;
                 given += 1;
+            }
+            if self.tries.first().is_some_and(|batch| batch.is_deserted()) {
+                self.tries.remove(0);
             }
         }
         given
     }
 
     pub(super) fn answer_tries(&mut self, answer: &Answer) {
-        for seat in self.tries.drain(..) {
-            seat.give(Turn::Answer(answer.clone()));
-        }
+        self.tries.drain(..).for_each(|batch| batch.answer(answer.clone()));
     }
 }

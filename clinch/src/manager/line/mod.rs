@@ -23,6 +23,7 @@ mod at_once;
 mod hand_over;
 mod known;
 mod lane;
+mod ride;
 mod seats;
 mod slot;
 #[cfg(test)]
@@ -31,7 +32,8 @@ mod tests;
 pub(super) use at_once::Tried;
 pub(super) use hand_over::Handed;
 use known::Known;
-pub(super) use seats::{LineSeat, Ride, Rider, Role, Unkept};
+pub(super) use ride::{Ride, Rider};
+pub(super) use seats::{LineSeat, Role, Unkept};
 use slot::Slot;
 
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
@@ -103,9 +105,6 @@ struct Seat {
 #[derive(Debug)]
 enum Turn {
     Waiting,
-    /// The role is this seat's.
-    Ask,
-    Answer(Answer),
     /// The lease is this seat's, under the number of its pass.
     Passed(Arc<Held>, u32),
     /// Its future is gone.
@@ -115,7 +114,7 @@ enum Turn {
 /// An answer that is shared.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
-    Denied(Denial),
+    Denied(Arc<Denial>),
     Failed(StoreError),
 }
 
@@ -128,6 +127,14 @@ pub(super) enum Entry<'a> {
     /// Ask the engine.
     Ask(Role<'a>),
     /// Wait for an answer that is asked for after now.
+    Ride(Rider<'a>),
+}
+
+/// What stands before a try that wants the whole key.
+pub(super) enum Behind<'a> {
+    /// A lease of this process.
+    HeldHere,
+    /// Somebody's call.
     Ride(Rider<'a>),
 }
 
@@ -189,8 +196,37 @@ impl Lines {
         leases.find(|held| held.standing() == Standing::Valid).map(found)
     }
 
-    /// A try comes that wants one place.
-    pub(super) fn enter<'a>(&'a self, claim: &'a Claim, shape: &Shape) -> Entry<'a> {
+    /// A try comes that wants the whole key. Where a lease of this process stands in its way, `found` sees it; where somebody
+    /// asks already, it shares the next answer. Else it has no place here yet, and goes the longer way.
+    pub(super) fn enter_behind<'a>(
+        &'a self,
+        claim: &Claim,
+        found: impl FnOnce(&Arc<Held>),
+        wanted: impl FnOnce() -> (Shape, Instant),
+    ) -> Option<Behind<'a>> {
+        let mut shard = self.shard(claim.on());
+        let mut known = shard.find(claim.on())?;
+        if let Some(held) = known.get().leases().iter().find(|held| held.standing() == Standing::Valid) {
+            found(held);
+            return Some(Behind::HeldHere);
+        }
+        let slot = known.get_mut().slot_mut()?;
+        if !slot.leases.is_empty() || !slot.is_asked_for(claim.mode()) {
+            return None;
+        }
+        let (shape, limit) = wanted();
+        let place = slot.lane(claim.mode()).ride(shape);
+        drop(shard);
+        Some(Behind::Ride(Rider::new(self, claim, place, limit)))
+    }
+
+    /// A try comes that wants one place, until then if it shares somebody's call.
+    pub(super) fn enter<'a>(
+        &'a self,
+        claim: &'a Claim,
+        shape: &Shape,
+        limit: impl FnOnce() -> Instant,
+    ) -> Entry<'a> {
         let (on, mode) = (claim.on(), claim.mode());
         self.with_slot(on, |slot| {
             match slot.local(on, mode) {
@@ -203,13 +239,7 @@ impl Lines {
             }
             let lane = slot.lane(mode);
             if lane.is_busy() || !lane.line.is_empty() {
-                let seat = Seat::new(shape, 0);
-                lane.tries.push_back(seat.clone());
-                if !lane.is_busy() {
-                    // The try counts as the head's poll.
-                    lane.call_head();
-                }
-                return Entry::Ride(Rider::new(self, claim, seat));
+                return Entry::Ride(Rider::new(self, claim, lane.ride(shape.clone()), limit()));
             }
             slot.begin_asking(mode);
             Entry::Ask(Role::new(self, claim, shape.clone()))
@@ -425,10 +455,6 @@ impl Seat {
 
     fn turn(&self) -> MutexGuard<'_, Turn> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_gone(&self) -> bool {
-        matches!(*self.turn(), Turn::Gone)
     }
 
     fn is_waiting(&self) -> bool {

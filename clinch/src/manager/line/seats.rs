@@ -5,88 +5,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use super::ride::Batch;
 use super::{Answer, Flight, HeadTurn, Lines, Seat, Shape, Slot, Turn, local_denial};
 use crate::lease::{Claim, Mode};
 use crate::manager::held::{Held, Standing};
 use crate::manager::schedule::Schedule;
 use crate::store::{Denial, ErrorKind, StoreError};
-
-/// A try that waits for an answer.
-pub(in crate::manager) struct Rider<'a> {
-    lines: &'a Lines,
-    claim: &'a Claim,
-    seat: Arc<Seat>,
-}
-
-/// What came to a [`Rider`].
-pub(in crate::manager) enum Ride<'a> {
-    Answered(Answer),
-    Ask(Role<'a>),
-}
-
-impl<'a> Rider<'a> {
-    pub(super) fn new(lines: &'a Lines, claim: &'a Claim, seat: Arc<Seat>) -> Self {
-        Self { lines, claim, seat }
-    }
-
-    /// Waits for the answer, or for the role.
-    pub(in crate::manager) async fn next(&self) -> Ride<'a> {
-        loop {
-            {
-                let mut turn = self.seat.turn();
-                match std::mem::replace(&mut *turn, Turn::Gone) {
-                    Turn::Answer(answer) => return Ride::Answered(answer),
-                    Turn::Ask => {
-                        return Ride::Ask(Role::new(self.lines, self.claim, self.seat.shape.clone()));
-                    }
-                    waiting => *turn = waiting,
-                }
-            }
-            self.seat.called.notified().await;
-        }
-    }
-
-    /// Takes the role, if nobody has it and nothing local stands in the way.
-    pub(in crate::manager) fn overtake(&self) -> Option<Role<'a>> {
-        let (on, mode) = (self.claim.on(), self.claim.mode());
-        self.lines.with_slot(on, |slot| {
-            let blocked = slot.local(on, mode).is_some();
-            let lane = slot.lane(mode);
-            if blocked || lane.is_busy() || !self.seat.is_waiting() {
-                return None;
-            }
-            if let Some((orphan, _)) = lane.orphan.take_if(|(_, shape)| *shape != self.seat.shape) {
-                // It was left for the head, and is not what this one wants: out of the way first.
-                slot.take_back(orphan.attempt, &self.lines.releases);
-                return None;
-            }
-            lane.tries.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
-            slot.begin_asking(mode);
-            Some(Role::new(self.lines, self.claim, self.seat.shape.clone()))
-        })
-    }
-}
-
-impl Drop for Rider<'_> {
-    fn drop(&mut self) {
-        if matches!(*self.seat.turn(), Turn::Answer(_) | Turn::Gone) {
-            // Whoever was answered, or took the role, is no longer among the tries.
-            return;
-        }
-        let (on, mode) = (self.claim.on(), self.claim.mode());
-        self.lines.with_slot(on, |slot| {
-            let turn = std::mem::replace(&mut *self.seat.turn(), Turn::Gone);
-            let lane = slot.lane(mode);
-            if matches!(turn, Turn::Ask) {
-                // The role was given and not taken.
-                slot.end_asking(mode);
-                slot.hand_on(on, &self.lines.releases);
-            } else if lane.tries.back().is_some_and(|last| Arc::ptr_eq(last, &self.seat)) {
-                lane.tries.pop_back();
-            }
-        });
-    }
-}
 
 /// A waiter's place in the line.
 pub(in crate::manager) struct LineSeat<'a> {
@@ -270,7 +194,7 @@ pub(in crate::manager) struct Role<'a> {
     lines: &'a Lines,
     claim: &'a Claim,
     shape: Shape,
-    riders: Vec<Arc<Seat>>,
+    riders: Vec<Arc<Batch>>,
     flight: Option<Flight>,
     /// Whoever came until now is among the riders, and there is nothing to go on with.
     begun: bool,
@@ -310,7 +234,7 @@ impl<'a> Role<'a> {
         }
         let adopted = self.lines.with_slot(self.claim.on(), |slot| {
             let lane = slot.lane(self.claim.mode());
-            self.riders.extend(lane.tries.drain(..).filter(|seat| !seat.is_gone()));
+            self.riders = std::mem::take(&mut lane.tries);
             lane.freed = false;
             match lane.orphan.take() {
                 // Whose turn it is may not have been polled for a while, and another one, who asked in its place, be gone
@@ -345,10 +269,8 @@ impl<'a> Role<'a> {
         });
         if !riders.is_empty() {
             let holder = if let Err(Unkept::InTheWay(other)) = &kept { other } else { held };
-            let answer = Answer::Denied(local_denial(holder, 0, on));
-            for seat in riders {
-                seat.give(Turn::Answer(answer.clone()));
-            }
+            let answer = Answer::Denied(Arc::new(local_denial(holder, 0, on)));
+            riders.into_iter().for_each(|batch| batch.answer(answer.clone()));
         }
         kept
     }
@@ -367,7 +289,7 @@ impl<'a> Role<'a> {
             // An earlier acquire may still arrive, once the holder has gone. Nobody has to wait for that.
             self.lines.withdraw(flight.attempt);
         }
-        self.answer_riders(&Answer::Denied(denial.clone()));
+        self.answer_riders(|| Answer::Denied(Arc::new(denial.clone())));
     }
 
     /// The call failed, or its answer came too late to be used: whatever was granted must be taken back.
@@ -387,13 +309,14 @@ impl<'a> Role<'a> {
         // A leader's time-out is its own: the others have come later and may still be answered in time, by whoever asks
         // next.
         if error.kind() != ErrorKind::Timeout {
-            self.answer_riders(&Answer::Failed(error.clone()));
+            self.answer_riders(|| Answer::Failed(error.clone()));
         }
     }
 
-    fn answer_riders(&mut self, answer: &Answer) {
-        for seat in self.riders.drain(..) {
-            seat.give(Turn::Answer(answer.clone()));
+    fn answer_riders(&mut self, answer: impl FnOnce() -> Answer) {
+        if !self.riders.is_empty() {
+            let answer = answer();
+            self.riders.drain(..).for_each(|batch| batch.answer(answer.clone()));
         }
     }
 
@@ -404,8 +327,10 @@ impl<'a> Role<'a> {
         }
         let (on, mode) = (self.claim.on(), self.mode());
         // Riders that were not answered will be by whoever asks next.
-        for seat in self.riders.drain(..).rev() {
-            slot.lane(mode).tries.push_front(seat);
+        self.riders.retain(|batch| !batch.is_deserted());
+        if !self.riders.is_empty() {
+            let tries = &mut slot.lane(mode).tries;
+            tries.splice(..0, self.riders.drain(..));
         }
         let sent = self.flight.take().filter(|flight| flight.attempt.sent_at().is_some());
         match sent {

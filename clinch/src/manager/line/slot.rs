@@ -86,6 +86,12 @@ impl Slot {
         self.lanes.iter_mut().find(|(other, _)| *other == mode).map(|(_, lane)| lane)
     }
 
+    /// Whether somebody asks for it in this way, or waits to.
+    pub(super) fn is_asked_for(&self, mode: Mode) -> bool {
+        let lane = || self.lanes.iter().find(|(other, _)| *other == mode);
+        self.sole == Some(mode) || lane().is_some_and(|(_, lane)| lane.is_busy() || !lane.line.is_empty())
+    }
+
     /// Lets one ask where nobody else is; `false` if somebody is.
     pub(super) fn ask_alone(&mut self, mode: Mode) -> bool {
         let alone = self.sole.is_none() && self.lanes.is_empty();
@@ -230,7 +236,7 @@ impl Slot {
             match local {
                 Some((held, Standing::Valid)) => {
                     if !lane.tries.is_empty() {
-                        lane.answer_tries(&Answer::Denied(local_denial(&held, 0, on)));
+                        lane.answer_tries(&Answer::Denied(Arc::new(local_denial(&held, 0, on))));
                     }
                     lane.call_head();
                     continue;
