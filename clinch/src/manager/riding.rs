@@ -24,6 +24,7 @@ pub(super) struct Riding<'a> {
     state: State<'a>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "it is in a box, and nearly always a ride to its end")]
 enum State<'a> {
     Rides(Rider<'a>, LockOptions, Attempting),
     /// There is more to do than to share a denial.

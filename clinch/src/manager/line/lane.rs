@@ -134,19 +134,19 @@ impl Lane {
     }
 
     /// A try comes that shares the answer to the next call.
-    pub(super) fn ride(&mut self, shape: Shape) -> (Arc<Batch>, usize) {
+    pub(super) fn ride(&mut self, shape: &Shape) -> (Arc<Batch>, usize) {
         if !self.is_busy() {
             // The try counts as the head's poll.
             self.call_head();
         }
         // None of them has been sent.
         if let Some(batch) = self.tries.last()
-            && let Some(place) = batch.join(&shape)
+            && let Some(place) = batch.join(shape)
         {
             return (batch.clone(), place);
         }
         let batch = Arc::new(Batch::default());
-        let place = batch.join(&shape).unwrap_or_default();
+        let place = batch.join(shape).unwrap_or_default();
         self.tries.push(batch.clone());
         (batch, place)
     }

@@ -215,7 +215,7 @@ impl Lines {
             return None;
         }
         let (shape, limit) = wanted();
-        let place = slot.lane(claim.mode()).ride(shape);
+        let place = slot.lane(claim.mode()).ride(&shape);
         drop(shard);
         Some(Behind::Ride(Rider::new(self, claim, place, limit)))
     }
@@ -239,7 +239,7 @@ impl Lines {
             }
             let lane = slot.lane(mode);
             if lane.is_busy() || !lane.line.is_empty() {
-                return Entry::Ride(Rider::new(self, claim, lane.ride(shape.clone()), limit()));
+                return Entry::Ride(Rider::new(self, claim, lane.ride(shape), limit()));
             }
             slot.begin_asking(mode);
             Entry::Ask(Role::new(self, claim, shape.clone()))

@@ -286,7 +286,7 @@ impl Drop for Rider<'_> {
         // What is dropped with it is dropped outside the locks: a waker and a timer are others' code.
         let _dropped = self.lines.with_slot(on, |slot| {
             let mut riders = self.batch.riders();
-            let Some(place) = riders.places.get_mut(self.place) else { return None };
+            let place = riders.places.get_mut(self.place)?;
             match std::mem::replace(&mut place.state, State::Over) {
                 State::Waits(waker) => {
                     riders.waiting -= 1;
