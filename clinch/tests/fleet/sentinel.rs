@@ -62,8 +62,14 @@ async fn a_failover_is_followed_and_waiters_wake_again() {
     assert_eq!(primary.get("clinch:lock:k").as_deref(), Some(woken.token().as_str()));
 
     let seen = waiter.inspect("revoked").await.unwrap().remove(0);
+    let looks = || primary.command_calls().get("evalsha").copied();
+    let before = looks();
+    let lost = tokio::spawn(async move { (revoked.lost().await, revoked) });
+    // It may have been ended in the gap, so it is looked up once; after that only the news can tell.
+    eventually("the lease that lived through the gap is looked up", || looks() != before).await;
     assert!(waiter.force_release(&seen).await.unwrap());
-    assert_eq!(timeout(LONG, revoked.lost()).await.unwrap(), Loss::Revoked);
+    let (loss, revoked) = timeout(LONG, lost).await.unwrap().unwrap();
+    assert_eq!(loss, Loss::Revoked);
     drop((woken, revoked, waiter, holder));
     eventually("no connection is left behind", || {
         deployment.servers().iter().all(|one| connections(one) == 0)

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{Answer, Lines, Role, Shape};
 use crate::lease::Claim;
@@ -35,8 +35,17 @@ struct Riders {
     answer: Option<Answer>,
     /// How often they have waited for [`HEAD_PATIENCE`].
     ticks: u32,
-    /// One for each runtime in which one of them is polled: nearly always one. Without a timer, it is just being made.
-    timers: Vec<(runtime::Id, Option<Pin<Box<Sleep>>>)>,
+    /// One for each runtime in which one of them is polled: nearly always one.
+    timers: Vec<Timer>,
+}
+
+/// Calls all of them once: when they have waited for [`HEAD_PATIENCE`], or when the time of one is over.
+#[derive(Debug)]
+struct Timer {
+    of: runtime::Id,
+    due: Instant,
+    /// Without, it is just being made.
+    sleep: Option<Pin<Box<Sleep>>>,
 }
 
 #[derive(Debug)]
@@ -204,12 +213,19 @@ impl<'a> Rider<'a> {
                 (State::Waits(waker), None) => _before = waker.replace(context.waker().clone()),
             }
             if std::mem::replace(&mut self.ticks, *ticks) == *ticks {
-                let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
-                if let Some(runtime) = runtime.filter(|mine| timers.iter().all(|(other, _)| other != mine)) {
-                    timers.push((runtime, None));
-                    drop(riders);
-                    self.set_timer(runtime);
+                let Ok(runtime) = Handle::try_current() else { return Poll::Pending };
+                let of = runtime.id();
+                let there = timers.iter_mut().find(|timer| timer.of == of);
+                if there.as_ref().is_some_and(|timer| timer.due <= self.limit) {
+                    return Poll::Pending;
                 }
+                let due = self.limit.min(Instant::now() + HEAD_PATIENCE);
+                match there {
+                    Some(timer) => timer.due = due,
+                    None => timers.push(Timer { of, due, sleep: None }),
+                }
+                drop(riders);
+                self.set_timer(of, due);
                 return Poll::Pending;
             }
             drop(riders);
@@ -222,17 +238,17 @@ impl<'a> Rider<'a> {
     }
 
     /// Makes the timer for all who are polled in this runtime. Outside the lock, which its waker takes.
-    fn set_timer(&self, runtime: runtime::Id) {
-        let mut timer = Box::pin(sleep(HEAD_PATIENCE));
+    fn set_timer(&self, of: runtime::Id, due: Instant) {
+        let mut sleep = Box::pin(sleep_until(due));
         let waker = Waker::from(self.batch.clone());
-        let fired = timer.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        let fired = sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         if fired {
             return waker.wake();
         }
         let mut riders = self.batch.riders();
-        // If it is not wanted any more, all have been called meanwhile.
-        if let Some((_, wanted)) = riders.timers.iter_mut().find(|(other, _)| *other == runtime) {
-            let before = wanted.replace(timer);
+        // If it is not wanted any more, all have been called meanwhile, or another is due earlier.
+        if let Some(wanted) = riders.timers.iter_mut().find(|timer| timer.of == of && timer.due == due) {
+            let before = wanted.sleep.replace(sleep);
             drop(riders);
             drop(before);
         }
