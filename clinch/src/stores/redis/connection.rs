@@ -102,15 +102,16 @@ impl Target {
         let making = async {
             let mut line = dial(&found.primary, roots).await?;
             let role = ask(&mut line, &[redis::cmd("ROLE")]).await?.pop();
-            Ok((line, role))
+            let probation = probation(&mut line, sits_out).await?;
+            Ok((line, role, probation))
         };
         let made = match timeout(limit, making).await {
-            Ok(Ok((_, role))) if is_replica(role.as_ref()) => {
+            Ok(Ok((_, role, _))) if is_replica(role.as_ref()) => {
                 let message =
                     format!("{}, which the Sentinels of {shown} name, is no primary (yet)", found.at);
                 Err(StoreError::not_applied(ErrorKind::ReadOnly, message))
             }
-            Ok(Ok((line, _))) => Ok(line),
+            Ok(Ok((line, _, probation))) => Ok((line, probation)),
             Ok(Err(error)) => Err(not_connected(&format!("{} (named by {shown})", found.at), error)),
             Err(_) => {
                 let message = format!("no connection to {}, which {shown} names, within {limit:?}", found.at);
@@ -118,7 +119,10 @@ impl Target {
             }
         };
         match made {
-            Ok(line) => Ok(Connection::new(line, Arc::new(found.primary), found.at.into(), calls)),
+            Ok((line, probation)) => {
+                let connection = Connection::new(line, Arc::new(found.primary), found.at.into(), calls);
+                Ok(Connection { probation, ..connection })
+            }
             Err(error) => {
                 sentinels.doubt(&found);
                 Err(error)
