@@ -22,6 +22,7 @@ mod bench;
 mod bounds;
 mod chart;
 mod measure;
+mod one_cpu;
 mod peers;
 mod race;
 mod report;

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use crate::bench::Bench;
 use crate::measure::{Cpu, Sample, Spread, percentile};
+use crate::one_cpu::OneCpu;
 use crate::peers::{Contender, Kind, Locks, Pending};
 use crate::results::Row;
 use crate::wire::Wire;
@@ -34,9 +35,13 @@ pub(crate) struct Race {
     pub(crate) users: usize,
     pub(crate) contenders: Vec<Contender>,
     pub(crate) run: Run,
-    /// One round of the reference, of Clinch and of bounds.
+    /// Whether client and server have one CPU between them, see [`OneCpu`].
+    pub(crate) one_cpu: bool,
+    /// Into how many turns a round is divided: a machine is now fast, now slow, and short turns let that strike everybody alike.
+    pub(crate) turns: usize,
+    /// One turn of the reference, of Clinch and of bounds.
     pub(crate) effort: Effort,
-    /// One round of a peer.
+    /// One turn of a peer.
     pub(crate) peer_effort: Effort,
     /// The round in which commands are counted.
     pub(crate) counted: Effort,
@@ -59,10 +64,11 @@ impl Race {
             let users = contender.connect(&url, self.users).await;
             runners.push(Runner { contender, users, samples: Vec::new(), stuck: false });
         }
-        for round in 0..bench.rounds() {
+        for round in 0..bench.rounds() * self.turns {
             for runner in &mut runners {
+                let _held = self.one_cpu.then(|| OneCpu::holds(bench.server(&runner.contender)));
                 let peer = runner.contender.kind == Kind::Peer;
-                if peer && round >= bench.peer_rounds() {
+                if peer && round >= bench.peer_rounds() * self.turns {
                     continue;
                 }
                 bench.progress.now(self.id, runner.contender.name, round);

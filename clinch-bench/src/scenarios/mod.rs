@@ -80,9 +80,23 @@ fn timed(
         users,
         contenders,
         run,
+        one_cpu: false,
+        turns: 1,
         effort: effort(length),
         peer_effort: effort(peer_length),
         counted: effort(millis(400)),
+    }
+}
+
+/// One task takes and gives back: 5,000 times in a round, or 20,000 times.
+fn one_at_a_time(bench: &Bench, id: &'static str, contenders: Vec<Contender>) -> Race {
+    let (turns, count) = if bench.quick { (10, 500) } else { (20, 1_000) };
+    Race {
+        one_cpu: true,
+        turns,
+        effort: Effort { length: millis(10_000), count },
+        counted: Effort { length: millis(2_000), count: 1_000 },
+        ..timed(id, 1, contenders, alone::one_task, [millis(0); 2])
     }
 }
 
@@ -100,12 +114,9 @@ async fn s1(bench: &Bench, results: &mut Results) {
         peers::clinch("Clinch", Way::Plain),
         peers::clinch("Clinch, fenced", Way::Fenced),
     ];
-    let count = if bench.quick { 5_000 } else { 20_000 };
     let race = Race {
-        effort: Effort { length: millis(10_000), count },
-        peer_effort: Effort { length: millis(if bench.quick { 300 } else { 1_000 }), count },
-        counted: Effort { length: millis(2_000), count: 1_000 },
-        ..timed("S1", 1, with_peers(contenders), alone::one_task, [millis(0); 2])
+        peer_effort: Effort { length: millis(if bench.quick { 30 } else { 50 }), count: 1_000 },
+        ..one_at_a_time(bench, "S1", with_peers(contenders))
     };
     let rows = race.run(bench).await;
     results.goals.extend([
@@ -254,13 +265,7 @@ async fn s9(bench: &Bench, results: &mut Results) {
         peers::clinch("Clinch", Way::Plain),
         peers::clinch("Clinch, permits", Way::Permit(10_000)),
     ];
-    let count = if bench.quick { 5_000 } else { 20_000 };
-    let race = Race {
-        effort: Effort { length: millis(10_000), count },
-        counted: Effort { length: millis(2_000), count: 1_000 },
-        ..timed("S9", 1, contenders, alone::one_task, [millis(0); 2])
-    };
-    let rows = race.run(bench).await;
+    let rows = one_at_a_time(bench, "S9", contenders).run(bench).await;
     let permits = ratio(&rows, "Clinch, permits", "reference");
     results.goals.push(Goal::at_least("S9", "permits, of S1's reference", permits, 0.6));
     results.rows.extend(rows);
