@@ -19,7 +19,7 @@ use clinch::http::Web;
 use clinch::submit::{DuplicatePolicy, Guards, ReleaseWhen};
 use clinch_testkit::server::RedisServer;
 use fred::interfaces::ClientLike as _;
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -31,12 +31,13 @@ use tower_cookies::CookieManagerLayer;
 
 use crate::bench::Bench;
 use crate::measure::Spread;
-use crate::peers::Kind;
+use crate::peers::{Kind, Locks as _, Reference};
 use crate::results::{Goal, Row};
 
 const CONNECTIONS: usize = 32;
 /// Sessions that requests come from, which axum-idempotent cannot do without.
 const SESSIONS: usize = 1_000;
+const BY_HAND: [&str; 2] = ["bound: accepted, Redis by hand", "bound: refused, Redis by hand"];
 const NEEDS: &str = "axum-idempotent on Redis: its store needs HEXPIRE (Redis 7.4, Valkey 9), which this server does not have; \
      CLINCH_TEST_REDIS_SERVER=$(scripts/servers valkey9) names one that does";
 
@@ -70,6 +71,22 @@ async fn handler(body: Bytes) -> Bytes {
     body
 }
 
+/// The handler with what one would write by hand around it: no user, no fingerprint, no release if the client goes away.
+fn by_hand(reference: Arc<Reference>, given_back: bool) -> Router {
+    let guarded = async move |body: Bytes| {
+        let key = format!("by-hand:{}", String::from_utf8_lossy(&body));
+        let Some(taken) = reference.take(&key, Duration::ZERO).await else {
+            return (StatusCode::TOO_MANY_REQUESTS, Bytes::new());
+        };
+        let answer = handler(body).await;
+        if given_back {
+            taken.give_back().await;
+        }
+        (StatusCode::OK, answer)
+    };
+    Router::new().route("/orders", post(guarded))
+}
+
 fn plain() -> Router {
     Router::new().route("/orders", post(handler))
 }
@@ -92,7 +109,7 @@ pub(super) async fn run(bench: &Bench, allowed: Option<Allowed>) -> (Vec<Row>, V
         }
     });
     let length = Duration::from_secs(if bench.quick { 1 } else { 3 });
-    for round in 0..bench.rounds().min(3) {
+    for round in 0..5 {
         for case in &mut cases {
             bench.progress.now("S6", case.name, round);
             let (rate, refused) = load.round(case, length).await;
@@ -168,6 +185,9 @@ async fn cases(server: &RedisServer) -> (Vec<Case>, Vec<String>) {
         add(accepted, Kind::Clinch, plain().layer(accepting), true, false).await;
         add(refused, Kind::Clinch, plain().layer(refusing), false, true).await;
     }
+    let reference = Arc::new(Reference::connect(server.url()).await);
+    add(BY_HAND[0], Kind::Bound, by_hand(reference.clone(), true), true, false).await;
+    add(BY_HAND[1], Kind::Bound, by_hand(reference, false), false, true).await;
     let memory = idempotent(MokaStore::builder().build());
     add("axum-idempotent first, memory", Kind::Peer, memory.clone(), true, false).await;
     add("axum-idempotent again, memory", Kind::Peer, memory, false, false).await;
