@@ -41,5 +41,6 @@ mod scopes;
 mod server_faults;
 mod several;
 mod shared;
+mod storms;
 mod strategies;
 mod waiting;
