@@ -206,7 +206,8 @@ fn contenders_for_a_quorum_keep_out_of_each_others_way() {
 #[test]
 fn a_failing_seed_is_shrunk_to_the_faults_that_matter() {
     let plant = planted::all().into_iter().find(|plant| plant.name == "quorum-votes-at-once").unwrap();
-    let found = (1..60).find_map(|seed| {
+    // The first that breaks it is seed 33; a run takes seconds.
+    let found = (30..90).find_map(|seed| {
         let setup = plant.setup(seed);
         let history = run(seed, &setup).unwrap().history;
         let broken = check(&history).iter().any(|violation| violation.rule == Rule::Overlap);
@@ -214,7 +215,7 @@ fn a_failing_seed_is_shrunk_to_the_faults_that_matter() {
     });
     let (seed, setup, history) = found.unwrap();
     let all = history.entries.iter().filter(|entry| matches!(entry.event, Event::Fault { .. })).count();
-    let shrunk = shrink(seed, &setup, Rule::Overlap, 40).unwrap();
+    let shrunk = shrink(seed, &setup, Rule::Overlap, 24).unwrap();
     assert!(
         shrunk.faults.len() < all / 4 && all > 100,
         "{} of {all}: {:?}",
