@@ -134,8 +134,9 @@ async fn s2(bench: &Bench, results: &mut Results) {
         peers::clinch("Clinch", Way::Plain),
         peers::clinch("Clinch, fenced", Way::Fenced),
     ];
-    let lengths = if bench.quick { [millis(600), millis(300)] } else { [millis(2_000), millis(1_000)] };
-    let rows = timed("S2", 1, with_peers(contenders), alone::own_keys, lengths).run(bench).await;
+    let lengths = if bench.quick { [millis(150), millis(75)] } else { [millis(500), millis(250)] };
+    let race = timed("S2", 1, with_peers(contenders), alone::own_keys, lengths);
+    let rows = Race { turns: 4, ..race }.run(bench).await;
     let data = find(&rows, "Clinch").connections.unwrap_or_default();
     results.goals.extend([
         Goal::at_least("S2", "pairs, of the reference", ratio(&rows, "Clinch", "reference"), 0.95),
@@ -192,15 +193,16 @@ async fn s3f(bench: &Bench, results: &mut Results) {
 }
 
 async fn s4(bench: &Bench, results: &mut Results) {
-    let count = if bench.quick { 60 } else { 300 };
+    let count = if bench.quick { 15 } else { 75 };
     let runs: [(&'static str, usize, Run); 2] =
         [("S4a", 1, storm::held_here), ("S4b", 2, storm::held_elsewhere)];
     for (id, users, run) in runs {
         let contenders = with_peers(vec![peers::reference(), peers::clinch("Clinch", Way::Plain)]);
         let race = Race {
             unit: "rejections/s",
-            effort: Effort { length: millis(5_000), count },
-            peer_effort: Effort { length: millis(if bench.quick { 300 } else { 800 }), count },
+            turns: 4,
+            effort: Effort { length: millis(1_250), count },
+            peer_effort: Effort { length: millis(if bench.quick { 75 } else { 200 }), count },
             counted: Effort { length: millis(400), count: 20 },
             ..timed(id, users, contenders, run, [millis(0); 2])
         };
@@ -228,11 +230,12 @@ async fn s5(bench: &Bench, results: &mut Results) {
         peers::clinch("Clinch", Way::Plain),
         bound("bound: bare wake-up", WakeUp::connect),
     ];
-    let count = if bench.quick { 40 } else { 150 };
+    let count = if bench.quick { 10 } else { 40 };
     let race = Race {
         unit: "hand-overs/s, mostly idle",
-        effort: Effort { length: millis(20_000), count },
-        peer_effort: Effort { length: millis(if bench.quick { 800 } else { 3_000 }), count },
+        turns: 4,
+        effort: Effort { length: millis(5_000), count },
+        peer_effort: Effort { length: millis(if bench.quick { 200 } else { 750 }), count },
         counted: Effort { length: millis(1_000), count: 20 },
         ..timed("S5", 2, with_peers(contenders), handover::between_two, [millis(0); 2])
     };
