@@ -58,6 +58,7 @@ struct ChoosingExamples;
 #[doc = include_str!("../../docs/migrating.md")]
 struct MigratingExamples;
 
+mod apart;
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 pub mod attribute;

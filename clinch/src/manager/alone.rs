@@ -264,7 +264,7 @@ impl<'a> Alone<'a> {
             return Reply::denied(local_denial(&other, claim, plan.claims[claim].on()), plan);
         }
         self.flight = None;
-        Reply::Granted(Tenure::new(held, 0, core.clone(), false))
+        Reply::Granted(Tenure::new(held, 0, core, false))
     }
 
     /// Takes the news that the key is kept for it since after that instant for its grant, if enough is left of the time for

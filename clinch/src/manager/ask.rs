@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::breaker::Call;
 use super::core::Core;
+use super::handle::Handle;
 use super::held::Held;
 use super::line::{Answer, Flight, Role, Tried, Unkept, local_denial};
 use super::options::{LockOptions, Strategy};
@@ -233,7 +234,7 @@ impl Core {
     /// Asks such an engine for what nobody else here is concerned with; to be called under the lock of the key, which a shutdown
     /// takes as well: it sees this guard, or this one sees it.
     pub(super) fn ask_engine_at_once(
-        &self,
+        self: &Arc<Self>,
         engine: &dyn AtOnce,
         claim: Claim,
         options: &LockOptions,
@@ -250,15 +251,10 @@ impl Core {
                 let now = attempt.sent_at().unwrap_or_else(Instant::now);
                 let window = self.window_of(options.ttl, now, None, now + self.call_timeout);
                 let (meter, renews) = guard();
-                self.guards.add();
-                Tried::Granted(Arc::new(Held::granted_at_once(
-                    attempt,
-                    window,
-                    now,
-                    heard_since,
-                    &meter,
-                    renews,
-                )))
+                let handle = Handle::of(self);
+                handle.guard_made();
+                let held = Held::granted_at_once(attempt, window, now, heard_since, &meter, renews);
+                Tried::Granted(Arc::new(held), handle)
             }
             Ok(Verdict::Denied(_)) => Tried::Denied,
             // Asked once more, it says the same, and then it is seen to.
@@ -269,7 +265,7 @@ impl Core {
     /// What was granted, noted as a lease of this process.
     fn kept(self: &Arc<Self>, role: Role<'_>, held: Arc<Held>, plan: &Plan) -> Reply {
         match role.granted(&held) {
-            Ok(()) => Reply::Granted(Tenure::new(held, 0, self.clone(), plan.passes())),
+            Ok(()) => Reply::Granted(Tenure::new(held, 0, self, plan.passes())),
             Err(Unkept::Revoked) => Reply::Denied(Denial::default(), DeniedBy::Revoked),
             Err(Unkept::InTheWay(other)) => Reply::denied(local_denial(&other, 0, plan.claims[0].on()), plan),
         }

@@ -167,15 +167,15 @@ impl LockManager {
         let tried = core.lines.try_at_once(claim, found, |claim| {
             core.ask_engine_at_once(engine, claim, options, || (meter(), renewal.is_some()))
         });
-        let held = match tried {
-            Tried::Granted(held) => held,
+        let (held, handle) = match tried {
+            Tried::Granted(held, handle) => (held, handle),
             Tried::Denied => return denied(),
             Tried::NotAtOnce(claim) => return First::Goes(claim),
         };
         let meter = meter();
         meter.attempted_at_once(Attempted::Acquired);
         let renewing = renewal.map(|(every, up_to)| core.renewals.start(&held, every, up_to));
-        let tenure = Tenure::of_guard(held, core.clone(), options.local_pass, meter);
+        let tenure = Tenure::of_guard(held, handle, options.local_pass, meter);
         First::Told(Some(LockGuard::new(Holding::new(tenure, renewing))))
     }
 

@@ -1,7 +1,7 @@
 //! What a manager, its guards and its background task share.
 
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -11,6 +11,7 @@ use super::background::Background;
 use super::breaker::Breaker;
 use super::complaints::Complaints;
 use super::due::DueQueue;
+use super::handle::{self, Guards, Handles};
 use super::held::{Held, Window};
 use super::line::Lines;
 use super::options::Strategy;
@@ -62,7 +63,9 @@ pub(super) struct Core {
     /// Attempts that are under way.
     pub(super) attempts: Tally,
     /// Guards that are alive.
-    pub(super) guards: Tally,
+    pub(super) guards: Guards,
+    /// By which guards hold it, as long as there are managers.
+    pub(super) handles: OnceLock<handle::Known>,
     /// The managers are gone, and only guards may be left.
     abandoned: AtomicBool,
     /// `host:pid:`, as it stands in tokens.
@@ -106,7 +109,8 @@ impl Core {
             default_strategy,
             fence_floor: AtomicU64::new(0),
             attempts: Tally::default(),
-            guards: Tally::default(),
+            guards: Guards::default(),
+            handles: OnceLock::new(),
             abandoned: AtomicBool::new(false),
             owner,
         }
@@ -241,23 +245,33 @@ impl Closing {
 
 /// The managers of a core. When they and all guards are gone, the background task finishes what is queued and ends.
 #[derive(Debug)]
-pub(super) struct Life(pub(super) Arc<Core>);
+pub(super) struct Life {
+    core: Arc<Core>,
+    _handles: Handles,
+}
+
+impl Life {
+    pub(super) fn new(core: &Arc<Core>) -> Self {
+        let handles = Handles::new(core);
+        // It fails where it was set before, and each handle is as good as the other.
+        let _ = core.handles.set(handles.known());
+        Self { core: core.clone(), _handles: handles }
+    }
+}
 
 impl Drop for Life {
     fn drop(&mut self) {
         // Before the guards are counted, as a guard is no longer counted before this is looked at: one of the two sees that
         // it is the last.
-        self.0.abandoned.store(true, Ordering::SeqCst);
-        if self.0.guards.count() == 0 {
-            self.0.background.finish();
-        }
+        self.core.abandoned.store(true, Ordering::SeqCst);
+        self.core.finish_if_last();
     }
 }
 
 impl Core {
-    /// A guard is no more.
-    pub(super) fn guard_gone(&self) {
-        if self.guards.remove() && self.abandoned.load(Ordering::SeqCst) {
+    /// Lets the background task end if the managers are gone and no guard is left.
+    pub(super) fn finish_if_last(&self) {
+        if self.abandoned.load(Ordering::SeqCst) && self.guards.count() == 0 {
             self.background.finish();
         }
     }

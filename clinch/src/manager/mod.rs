@@ -18,6 +18,7 @@ mod diagnose;
 mod due;
 mod each;
 mod guard;
+mod handle;
 mod health;
 mod heard;
 mod held;
@@ -136,7 +137,7 @@ impl Shutdown {
 impl LockManager {
     fn new(core: Core) -> Self {
         let core = Arc::new(core);
-        Self { _life: Arc::new(Life(core.clone())), core }
+        Self { _life: Arc::new(Life::new(&core)), core }
     }
 
     /// A manager on a memory engine of its own: no set-up, one process.

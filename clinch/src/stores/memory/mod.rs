@@ -8,12 +8,12 @@
 mod engine;
 mod fences;
 mod records;
+mod room;
 mod shard;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ impl MemoryStore {
     /// [`ErrorKind::Full`], and the lease stays as it was.
     #[must_use]
     pub fn with_max_record_bytes(self, max_record_bytes: usize) -> Self {
-        Self::bounded(self.shared.max_leases, max_record_bytes)
+        Self::bounded(self.shared.room.max(), max_record_bytes)
     }
 
     fn bounded(max_leases: usize, max_record_bytes: usize) -> Self {
@@ -110,7 +110,7 @@ impl MemoryStore {
     /// How much is in memory: leases and records, those included that have expired but were not swept yet, waiting
     /// writers, and attempts in queues.
     pub fn len(&self) -> usize {
-        self.shared.live.load(Ordering::Relaxed)
+        self.shared.len()
     }
 
     /// How many bytes the records in memory have, those included that have expired but were not swept yet.
@@ -129,7 +129,7 @@ impl MemoryStore {
         for shard in &self.shared.shards {
             let mut shard = locked(shard);
             let forgotten = shard.clear();
-            self.shared.live.fetch_sub(forgotten, Ordering::Relaxed);
+            self.shared.room.give_back(&mut shard.spare, forgotten);
         }
         self.shared.fences.forget();
     }

@@ -18,6 +18,8 @@ pub(super) struct Shard {
     /// No entry in here is empty. In boxes, because a table has many free places.
     entries: Table<Box<Entered>>,
     streams: ByKey<Vec<Stream>>,
+    /// Room that was made here and is not used; see [`Room`](super::room::Room).
+    pub(super) spare: usize,
 }
 
 /// A key's entry.
@@ -68,10 +70,10 @@ impl Shard {
     pub(super) fn enter_alone(
         &mut self,
         on: &ClaimKey,
-        room: impl FnOnce() -> bool,
+        room: impl FnOnce(&mut usize) -> bool,
         place: impl FnOnce() -> Place,
     ) -> bool {
-        let free = self.entries.get(on).is_none() && room();
+        let free = self.entries.get(on).is_none() && room(&mut self.spare);
         if free {
             self.entries.insert(Box::new(Entered { on: on.clone(), entry: Entry::alone(place()) }));
         }
