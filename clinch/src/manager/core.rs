@@ -21,7 +21,7 @@ use super::renew::Renewals;
 use super::sources::Sources;
 use super::tally::Tally;
 use crate::key::escape::Escaped;
-use crate::lease::{Attempt, Fence, Token};
+use crate::lease::{Attempt, Fence, Maker, Token};
 use crate::store::{Capabilities, Effect, ErrorKind, Store, StoreError, StoreFuture};
 use crate::sync::Notify;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -68,8 +68,8 @@ pub(super) struct Core {
     pub(super) handles: OnceLock<handle::Known>,
     /// The managers are gone, and only guards may be left.
     abandoned: AtomicBool,
-    /// `host:pid:`, as it stands in tokens.
-    owner: String,
+    /// As it stands in tokens.
+    maker: &'static Maker,
 }
 
 impl Core {
@@ -112,7 +112,7 @@ impl Core {
             guards: Guards::default(),
             handles: OnceLock::new(),
             abandoned: AtomicBool::new(false),
-            owner,
+            maker: Maker::named(owner),
         }
     }
 
@@ -123,13 +123,12 @@ impl Core {
 
     /// A token that nobody else has and nobody can guess.
     pub(super) fn new_token(&self, label: Option<&str>) -> Token {
-        Token::made(
-            self.sources.random_u128(),
-            &self.owner,
-            label.unwrap_or_default(),
-            self.sources.task(),
-            self.sources.wall_ms(),
-        )
+        let (random, task, since_ms) =
+            (self.sources.random_u128(), self.sources.task(), self.sources.wall_ms());
+        match label {
+            None if self.in_process => Token::unwritten(random, self.maker, task, since_ms),
+            _ => Token::made(random, self.maker, label.unwrap_or_default(), task, since_ms),
+        }
     }
 
     /// The clock that does not stop when the machine sleeps, where the engine does not either.

@@ -430,7 +430,7 @@ impl Lines {
     /// In how many ways a key is wanted at the most; for tests.
     #[cfg(test)]
     pub(super) fn most_lanes(&self) -> usize {
-        let lanes = |shard: &Mutex<Table<Known>>| {
+        let lanes = |shard: &Apart<Mutex<Table<Known>>>| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.iter().filter_map(Known::slot).map(|slot| slot.lanes.len()).max().unwrap_or_default()
         };

@@ -184,7 +184,7 @@ impl Shared {
     }
 
     /// Takes back the room that shards keep for themselves; says whether they may have had any.
-    fn gather_room(&self) -> bool {
+    pub(super) fn gather_room(&self) -> bool {
         let keeps = self.room.is_kept();
         if keeps {
             self.shards.iter().for_each(|shard| self.room.gather(&mut locked(shard).spare));
