@@ -89,6 +89,7 @@ pub mod http;
 pub mod key;
 pub mod lease;
 mod manager;
+mod stamp;
 pub mod store;
 pub mod stores;
 #[cfg(feature = "submit")]

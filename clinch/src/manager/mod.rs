@@ -39,6 +39,7 @@ mod sources;
 mod strategy;
 mod tally;
 mod tenure;
+mod trying;
 mod with_lock;
 
 use std::fmt;
@@ -51,6 +52,7 @@ use self::carry_out::Wish;
 use self::core::{Core, Life};
 #[cfg(feature = "submit")]
 use self::plan::Plan;
+use self::trying::Trying;
 use self::with_lock::with_lock;
 use crate::error::Error;
 use crate::key::IntoKey;
@@ -182,7 +184,7 @@ impl LockManager {
         key: impl IntoKey,
         options: impl Into<LockOptions>,
     ) -> impl Future<Output = Result<Option<LockGuard>, Error>> {
-        Wish::new(|| self.try_to_take(key.into_key()?, options.into()), Outcome::or_denied)
+        Trying::new(self, key, options.into())
     }
 
     /// Takes the lock, or says in full why not.

@@ -1,5 +1,6 @@
 //! Steps whose answers need no waiting.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Release, StoreError, Verdict};
@@ -10,11 +11,11 @@ use crate::lease::{Attempt, Record};
 /// Each step does exactly what the step of [`Store`](super::Store) does after which it is named. It must not block, nor call the manager
 /// that asks: a lock of its own may be held meanwhile.
 pub trait AtOnce {
-    /// As [`Store::acquire`](super::Store::acquire).
+    /// As [`Store::acquire`](super::Store::acquire). The attempt is shared, so that the engine can keep it instead of a copy.
     ///
     /// # Errors
     /// The same.
-    fn acquire_now(&self, attempt: &Attempt) -> Result<Verdict, StoreError>;
+    fn acquire_now(&self, attempt: &Arc<Attempt>) -> Result<Verdict, StoreError>;
 
     /// As [`Store::release`](super::Store::release).
     ///

@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
+use super::entered::Entered;
 use super::fences::Fences;
 use super::records::{Kept, RecordRoom};
 use super::room::Room;
@@ -14,6 +15,7 @@ use super::shard::{Entry, Shard};
 use crate::apart::Apart;
 use crate::key;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Record, Token};
+use crate::stamp::Stamp;
 use crate::store::{ErrorKind, Notice, Release, Renewal, Revocation, StoreError, Verdict};
 use crate::stores::rules::Moment;
 use crate::stores::rules::entry::{Call, Finish};
@@ -142,7 +144,11 @@ impl Shared {
             [claim] => Locked::One(self.shard(claim.on())),
             _ => self.lock_several(claims),
         };
-        Locks { shared: self, claims, shards, woken: 0 }
+        let mut locks = Locks { shared: self, claims, shards, woken: 0 };
+        for (i, claim) in claims.iter().enumerate() {
+            locks.shards.of_mut(i).unfold(claim.on());
+        }
+        locks
     }
 
     fn lock_several(&self, claims: &[Claim]) -> Locked<'_> {
@@ -163,17 +169,26 @@ impl Shared {
         }
     }
 
-    pub(super) fn acquire(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
-        steps::serves(attempt)?;
+    /// `shared` is the attempt itself, where it can be kept instead of a copy.
+    pub(super) fn acquire(
+        &self,
+        attempt: &Attempt,
+        shared: Option<&Arc<Attempt>>,
+    ) -> Result<Verdict, StoreError> {
         let now = Instant::now();
-        attempt.sent_from(now);
         if let Some(claim) = steps::plain(attempt) {
+            attempt.sent_from(now);
             let room = |spare: &mut usize| self.room.take(spare, 1).is_ok();
-            let place = || steps::place_alone(attempt, claim, now);
-            if self.shard(claim.on()).enter_alone(claim.on(), room, place) {
+            let holder = || match shared {
+                Some(shared) => Entered::Plain(shared.clone(), Stamp::of(now).after(claim.ttl())),
+                None => Entered::new(claim.on(), Entry::alone(steps::place_alone(attempt, claim, now))),
+            };
+            if self.shard(claim.on()).enter_alone(claim.on(), room, holder) {
                 return Ok(Verdict::granted());
             }
         }
+        steps::serves(attempt)?;
+        attempt.sent_from(now);
         match self.decide(attempt, now) {
             // Room may be taken by leases that have expired but were not swept yet, and be kept in other shards.
             Err(error) if error.kind() == ErrorKind::Full && (self.sweep_if_due() | self.gather_room()) => {
@@ -205,8 +220,14 @@ impl Shared {
     }
 
     pub(super) fn renew(&self, lease: &Attempt) -> Renewal {
-        let mut locks = self.lock(lease.claims());
         let now = Instant::now();
+        if let [claim] = lease.claims() {
+            let until = Stamp::of(now).after(claim.ttl());
+            if self.shard(claim.on()).extend_alone(claim.on(), lease.token(), now, until) {
+                return Renewal::Extended { sent_at: now };
+            }
+        }
+        let mut locks = self.lock(lease.claims());
         if steps::renew(&mut locks, lease, now) { Renewal::Extended { sent_at: now } } else { Renewal::Lost }
     }
 

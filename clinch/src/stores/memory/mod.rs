@@ -6,6 +6,7 @@
 //! process.
 
 mod engine;
+mod entered;
 mod fences;
 mod records;
 mod room;
@@ -173,7 +174,10 @@ impl Store for MemoryStore {
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
-        Box::pin(async move { self.acquire_now(attempt) })
+        Box::pin(async move {
+            self.shared.ensure_sweeper();
+            self.shared.acquire(attempt, None)
+        })
     }
 
     fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal> {
@@ -214,9 +218,8 @@ impl Store for MemoryStore {
     fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
         Box::pin(async move {
             let now = Instant::now();
-            let shard = self.shared.shard(on);
-            let holders = shard.get(on).into_iter().flat_map(|entry| entry.live(now));
-            Ok(holders.map(|place| place.holder(on, now)).collect())
+            let holders = self.shared.shard(on).holders_on(on, now);
+            Ok(holders)
         })
     }
 
@@ -226,7 +229,7 @@ impl Store for MemoryStore {
             let start = usize::try_from(cursor.position()).unwrap_or(SHARDS).min(SHARDS);
             let mut page = Page::default();
             for (index, shard) in self.shared.shards.iter().enumerate().skip(start) {
-                page.holders.extend(locked(shard).live(now).map(|(on, place)| place.holder(on, now)));
+                page.holders.extend(locked(shard).holders(now));
                 if page.holders.len() >= PAGE && index + 1 < SHARDS {
                     page.next = u64::try_from(index + 1).ok().map(Cursor::new);
                     break;
@@ -247,9 +250,9 @@ impl Store for MemoryStore {
 }
 
 impl AtOnce for MemoryStore {
-    fn acquire_now(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
+    fn acquire_now(&self, attempt: &Arc<Attempt>) -> Result<Verdict, StoreError> {
         self.shared.ensure_sweeper();
-        self.shared.acquire(attempt)
+        self.shared.acquire(attempt, Some(attempt))
     }
 
     fn release_now(&self, lease: &Attempt) -> Result<Release, StoreError> {
