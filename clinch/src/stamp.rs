@@ -13,6 +13,10 @@ static EPOCH: LazyLock<Instant> = LazyLock::new(|| std::time::Instant::now().int
 pub(crate) struct Stamp(i64);
 
 impl Stamp {
+    pub(crate) fn now() -> Self {
+        Self::of(Instant::now())
+    }
+
     pub(crate) fn of(at: Instant) -> Self {
         Self(match at.checked_duration_since(*EPOCH) {
             Some(after) => nanos(after),
@@ -29,6 +33,11 @@ impl Stamp {
     /// So much later.
     pub(crate) fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(nanos(time)))
+    }
+
+    /// How much later it is than that; nothing if it is not.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
     /// As a number; and back.
@@ -60,6 +69,8 @@ mod tests {
             assert_eq!(Stamp::of(at).instant(), at);
             assert_eq!(Stamp::of(at).after(second).instant(), at + second);
             assert!(Stamp::of(at) < Stamp::of(at + nano));
+            assert_eq!(Stamp::of(at + second).since(Stamp::of(at)), second);
+            assert_eq!(Stamp::of(at).since(Stamp::of(at + second)), Duration::ZERO);
         }
         assert!(Stamp::of(now).after(Duration::MAX) > Stamp::of(now).after(second));
     }

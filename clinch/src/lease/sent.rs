@@ -19,18 +19,23 @@ impl Default for Sent {
 }
 
 impl Sent {
+    /// Of one that goes out at that moment.
+    pub(super) const fn at(at: Stamp) -> Self {
+        Self(AtomicI64::new(at.number()))
+    }
+
     pub(super) fn get(&self) -> Option<Instant> {
         let at = self.0.load(Ordering::Acquire);
         (at != NEVER).then(|| Stamp::numbered(at).instant())
     }
 
     /// Only the first time counts.
-    pub(super) fn set(&self, at: Instant) {
-        if self.0.load(Ordering::Acquire) == NEVER {
-            // It fails where it was set meanwhile.
-            let _ =
-                self.0.compare_exchange(NEVER, Stamp::of(at).number(), Ordering::AcqRel, Ordering::Relaxed);
+    pub(super) fn set(&self, at: Stamp) {
+        if self.0.load(Ordering::Acquire) != NEVER {
+            return;
         }
+        // It fails where it was set meanwhile.
+        let _ = self.0.compare_exchange(NEVER, at.number(), Ordering::AcqRel, Ordering::Relaxed);
     }
 
     pub(super) fn forget(&self) {
@@ -50,8 +55,8 @@ mod tests {
         for at in [now, now + Duration::new(7, 3), now - Duration::from_nanos(1)] {
             let sent = Sent::default();
             assert_eq!(sent.get(), None);
-            sent.set(at);
-            sent.set(at + Duration::from_secs(1));
+            sent.set(Stamp::of(at));
+            sent.set(Stamp::of(at + Duration::from_secs(1)));
             assert_eq!(sent.get(), Some(at));
             sent.forget();
             assert_eq!(sent.get(), None);

@@ -15,6 +15,7 @@ use super::plan::Plan;
 use super::tenure::Tenure;
 use crate::error::DeniedBy;
 use crate::lease::{Attempt, Claim, Mode};
+use crate::stamp::Stamp;
 use crate::store::{AtOnce, Denial, Effect, ErrorKind, Grant, StoreError, Verdict};
 use crate::telemetry::Meter;
 
@@ -212,7 +213,7 @@ impl Core {
         plan: &Plan,
     ) -> Option<Reply> {
         let flight = role.begin(|| self.new_flight(plan));
-        match engine.acquire_now(&flight.attempt) {
+        match engine.acquire_now(&flight.attempt, Instant::now()) {
             Ok(Verdict::Granted(grant)) => {
                 // There was no time in which it could have run out.
                 let now = flight.attempt.sent_at().unwrap_or_else(Instant::now);
@@ -244,16 +245,18 @@ impl Core {
             return Tried::NotAtOnce(claim);
         }
         let heard_since = self.background.heard.since();
-        let attempt = Arc::new(Attempt::one(self.new_token(options.label.as_deref()), claim));
-        match engine.acquire_now(&attempt) {
+        let at = Instant::now();
+        let now = Stamp::of(at);
+        let token = self.new_token_at(now, options.label.as_deref());
+        let attempt = Arc::new(Attempt::one(token, claim).sent(now));
+        match engine.acquire_now(&attempt, at) {
             Ok(Verdict::Granted(_)) => {
                 // There was no time in which it could have run out.
-                let now = attempt.sent_at().unwrap_or_else(Instant::now);
-                let window = self.window_of(options.ttl, now, None, now + self.call_timeout);
+                let window = self.window_from(options.ttl, now, None, now.after(self.call_timeout));
                 let (meter, renews) = guard();
                 let handle = Handle::of(self);
                 handle.guard_made();
-                let held = Held::granted_at_once(attempt, window, now, heard_since, &meter, renews);
+                let held = Held::granted_at_once(attempt, &window, now, heard_since, &meter, renews);
                 Tried::Granted(Arc::new(held), handle)
             }
             Ok(Verdict::Denied(_)) => Tried::Denied,

@@ -20,8 +20,10 @@ use super::release::Releases;
 use super::renew::Renewals;
 use super::sources::Sources;
 use super::tally::Tally;
+use super::wall::Wall;
 use crate::key::escape::Escaped;
 use crate::lease::{Attempt, Fence, Maker, Token};
+use crate::stamp::Stamp;
 use crate::store::{Capabilities, Effect, ErrorKind, Store, StoreError, StoreFuture};
 use crate::sync::Notify;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -68,6 +70,7 @@ pub(super) struct Core {
     pub(super) handles: OnceLock<handle::Known>,
     /// The managers are gone, and only guards may be left.
     abandoned: AtomicBool,
+    wall: Wall,
     /// As it stands in tokens.
     maker: &'static Maker,
 }
@@ -112,6 +115,7 @@ impl Core {
             guards: Guards::default(),
             handles: OnceLock::new(),
             abandoned: AtomicBool::new(false),
+            wall: Wall::default(),
             maker: Maker::named(owner),
         }
     }
@@ -123,8 +127,13 @@ impl Core {
 
     /// A token that nobody else has and nobody can guess.
     pub(super) fn new_token(&self, label: Option<&str>) -> Token {
-        let (random, task, since_ms) =
-            (self.sources.random_u128(), self.sources.task(), self.sources.wall_ms());
+        self.new_token_at(Stamp::now(), label)
+    }
+
+    /// The same for one who has just looked at the clock.
+    pub(super) fn new_token_at(&self, now: Stamp, label: Option<&str>) -> Token {
+        let (random, task) = (self.sources.random_u128(), self.sources.task());
+        let since_ms = self.wall.ms(now, &self.sources);
         match label {
             None if self.in_process => Token::unwritten(random, self.maker, task, since_ms),
             _ => Token::made(random, self.maker, label.unwrap_or_default(), task, since_ms),
@@ -201,12 +210,23 @@ impl Core {
         boot_at: Option<Duration>,
         engine_from: Instant,
     ) -> Window {
+        self.window_from(ttl, Stamp::of(since), boot_at, Stamp::of(engine_from))
+    }
+
+    #[inline]
+    pub(super) fn window_from(
+        &self,
+        ttl: Duration,
+        since: Stamp,
+        boot_at: Option<Duration>,
+        engine_from: Stamp,
+    ) -> Window {
         let allowance = if self.can.same_clock { Duration::ZERO } else { ttl / 100 + LEAST_DRIFT };
         let valid = ttl.saturating_sub(allowance);
         Window {
-            valid_until: since + valid,
+            valid_until: since.after(valid),
             boot_until: boot_at.map(|at| at + valid),
-            engine_until: engine_from + ttl + allowance,
+            engine_until: engine_from.after(ttl).after(allowance),
             allowance,
         }
     }

@@ -40,6 +40,7 @@ mod strategy;
 mod tally;
 mod tenure;
 mod trying;
+mod wall;
 mod with_lock;
 
 use std::fmt;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::{Release, StoreError, Verdict};
 use crate::lease::{Attempt, Record};
 
@@ -11,11 +13,12 @@ use crate::lease::{Attempt, Record};
 /// Each step does exactly what the step of [`Store`](super::Store) does after which it is named. It must not block, nor call the manager
 /// that asks: a lock of its own may be held meanwhile.
 pub trait AtOnce {
-    /// As [`Store::acquire`](super::Store::acquire). The attempt is shared, so that the engine can keep it instead of a copy.
+    /// As [`Store::acquire`](super::Store::acquire), at this moment: the caller has just looked at the clock. The attempt is shared,
+    /// so that the engine can keep it instead of a copy.
     ///
     /// # Errors
     /// The same.
-    fn acquire_now(&self, attempt: &Arc<Attempt>) -> Result<Verdict, StoreError>;
+    fn acquire_now(&self, attempt: &Arc<Attempt>, now: Instant) -> Result<Verdict, StoreError>;
 
     /// As [`Store::release`](super::Store::release).
     ///

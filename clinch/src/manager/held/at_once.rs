@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use super::counted::Counted;
 use super::{Held, Loss, Phase, Window};
 use crate::lease::Attempt;
+use crate::stamp::Stamp;
 use crate::store::Release;
 use crate::telemetry::Meter;
 
@@ -14,8 +13,8 @@ impl Held {
     /// What was granted to one whose guard has it from the beginning.
     pub(in crate::manager) fn granted_at_once(
         attempt: Arc<Attempt>,
-        window: Window,
-        since: Instant,
+        window: &Window,
+        since: Stamp,
         heard_since: Option<u64>,
         meter: &Meter,
         renews: bool,
@@ -32,7 +31,7 @@ impl Held {
         tell: impl FnOnce(&Attempt) -> Option<Release>,
     ) -> Option<Release> {
         let mut state = self.state();
-        if state.phase != Phase::Held || state.pass != pass || self.degraded || self.left.is_some() {
+        if state.phase != Phase::Held || state.pass != pass || self.degraded || self.leaves_something() {
             return None;
         }
         let answer = tell(&self.attempt)?;

@@ -174,13 +174,14 @@ impl Shared {
         &self,
         attempt: &Attempt,
         shared: Option<&Arc<Attempt>>,
+        now: Instant,
     ) -> Result<Verdict, StoreError> {
-        let now = Instant::now();
+        let sent = Stamp::of(now);
         if let Some(claim) = steps::plain(attempt) {
-            attempt.sent_from(now);
+            attempt.sent_from(sent);
             let room = |spare: &mut usize| self.room.take(spare, 1).is_ok();
             let holder = || match shared {
-                Some(shared) => Entered::Plain(shared.clone(), Stamp::of(now).after(claim.ttl())),
+                Some(shared) => Entered::Plain(shared.clone(), sent.after(claim.ttl())),
                 None => Entered::new(claim.on(), Entry::alone(steps::place_alone(attempt, claim, now))),
             };
             if self.shard(claim.on()).enter_alone(claim.on(), room, holder) {
@@ -188,7 +189,7 @@ impl Shared {
             }
         }
         steps::serves(attempt)?;
-        attempt.sent_from(now);
+        attempt.sent_from(sent);
         match self.decide(attempt, now) {
             // Room may be taken by leases that have expired but were not swept yet, and be kept in other shards.
             Err(error) if error.kind() == ErrorKind::Full && (self.sweep_if_due() | self.gather_room()) => {

@@ -176,7 +176,7 @@ impl Store for MemoryStore {
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         Box::pin(async move {
             self.shared.ensure_sweeper();
-            self.shared.acquire(attempt, None)
+            self.shared.acquire(attempt, None, Instant::now())
         })
     }
 
@@ -250,9 +250,9 @@ impl Store for MemoryStore {
 }
 
 impl AtOnce for MemoryStore {
-    fn acquire_now(&self, attempt: &Arc<Attempt>) -> Result<Verdict, StoreError> {
+    fn acquire_now(&self, attempt: &Arc<Attempt>, now: Instant) -> Result<Verdict, StoreError> {
         self.shared.ensure_sweeper();
-        self.shared.acquire(attempt, Some(attempt))
+        self.shared.acquire(attempt, Some(attempt), now)
     }
 
     fn release_now(&self, lease: &Attempt) -> Result<Release, StoreError> {
