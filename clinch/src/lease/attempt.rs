@@ -103,6 +103,12 @@ impl Attempt {
         Self { token, claims, patience: None, sent: Sent::default(), route: Route::default() }
     }
 
+    /// The same lease once more, of an engine that keeps no routes.
+    pub(crate) fn granted_again(&self) -> Self {
+        let sent = self.sent.again();
+        Self { sent, ..Self::of(self.token.clone(), self.claims.clone()) }
+    }
+
     /// The same attempt, which is sent at that moment.
     pub(crate) fn sent(mut self, at: Stamp) -> Self {
         self.sent = Sent::at(at);

@@ -24,6 +24,10 @@ impl Sent {
         Self(AtomicI64::new(at.number()))
     }
 
+    pub(super) fn again(&self) -> Self {
+        Self(AtomicI64::new(self.0.load(Ordering::Acquire)))
+    }
+
     pub(super) fn get(&self) -> Option<Instant> {
         let at = self.0.load(Ordering::Acquire);
         (at != NEVER).then(|| Stamp::numbered(at).instant())

@@ -213,7 +213,7 @@ impl Core {
         plan: &Plan,
     ) -> Option<Reply> {
         let flight = role.begin(|| self.new_flight(plan));
-        match engine.acquire_now(&flight.attempt, Instant::now()) {
+        match engine.acquire_now(flight.attempt.clone(), Instant::now()) {
             Ok(Verdict::Granted(grant)) => {
                 // There was no time in which it could have run out.
                 let now = flight.attempt.sent_at().unwrap_or_else(Instant::now);
@@ -248,20 +248,20 @@ impl Core {
         let at = Instant::now();
         let now = Stamp::of(at);
         let token = self.new_token_at(now, options.label.as_deref());
-        let attempt = Arc::new(Attempt::one(token, claim).sent(now));
-        match engine.acquire_now(&attempt, at) {
+        // There is no time in which it could run out.
+        let window = self.window_from(options.ttl, now, None, now.after(self.call_timeout));
+        let (meter, renews) = guard();
+        let attempt = Attempt::one(token, claim).sent(now);
+        let held = Arc::new(Held::granted_at_once(attempt, &window, now, heard_since, &meter, renews));
+        match engine.acquire_now(held.clone(), at) {
             Ok(Verdict::Granted(_)) => {
-                // There was no time in which it could have run out.
-                let window = self.window_from(options.ttl, now, None, now.after(self.call_timeout));
-                let (meter, renews) = guard();
                 let handle = Handle::of(self);
                 handle.guard_made();
-                let held = Held::granted_at_once(attempt, &window, now, heard_since, &meter, renews);
-                Tried::Granted(Arc::new(held), handle)
+                Tried::Granted(held, handle)
             }
             Ok(Verdict::Denied(_)) => Tried::Denied,
             // Asked once more, it says the same, and then it is seen to.
-            Err(_) => Tried::NotAtOnce(attempt.claims()[0].clone()),
+            Err(_) => Tried::NotAtOnce(held.claims()[0].clone()),
         }
     }
 

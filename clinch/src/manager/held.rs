@@ -4,6 +4,7 @@
 //! fired, no late answer makes it valid again. While it is held it may be passed from one local holder to the next; each
 //! has the lease under the number of its pass, and what is asked under an earlier number is over.
 
+mod asked;
 mod at_once;
 mod counted;
 mod passing;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use self::asked::Asked;
 use self::counted::Counted;
 pub(super) use self::passing::Passing;
 use self::remains::Left;
@@ -100,7 +102,7 @@ pub(super) struct Window {
 
 #[derive(Debug)]
 pub(super) struct Held {
-    attempt: Arc<Attempt>,
+    asked: Asked,
     /// Since when it is known that no revocation was missed, as [`Heard`](super::heard::Heard) counts; 0: not known.
     heard_since: AtomicU64,
     /// Somebody is about to look it up.
@@ -165,7 +167,11 @@ impl Held {
             let _ = rare.set(Box::new(Rare { fences, ..Rare::default() }));
         }
         let since = Stamp::of(since);
-        Self { rare, scope, ..Self::new(attempt, &window, since, flight.heard_since, Phase::Held, None) }
+        Self {
+            rare,
+            scope,
+            ..Self::new(Asked::Shared(attempt), &window, since, flight.heard_since, Phase::Held, None)
+        }
     }
 
     /// What somebody has who went on although the engine failed: it excludes inside this process until then, and the
@@ -175,7 +181,11 @@ impl Held {
         let window =
             Window { valid_until: until, boot_until: None, engine_until: until, allowance: Duration::ZERO };
         let scope = AtomicU64::new(scope);
-        Self { degraded: true, scope, ..Self::new(attempt, &window, Stamp::now(), None, Phase::Held, None) }
+        Self {
+            degraded: true,
+            scope,
+            ..Self::new(Asked::Shared(attempt), &window, Stamp::now(), None, Phase::Held, None)
+        }
     }
 
     /// An attempt that was never handed out and must be taken back.
@@ -184,11 +194,11 @@ impl Held {
         // An acquire that is still on its way may be granted as late as now, and then lives for its TTL.
         let engine_until = now.after(attempt.longest_ttl());
         let window = Window { valid_until: now, boot_until: None, engine_until, allowance: Duration::ZERO };
-        Self::new(attempt, &window, now, None, Phase::Releasing, None)
+        Self::new(Asked::Shared(attempt), &window, now, None, Phase::Releasing, None)
     }
 
     fn new(
-        attempt: Arc<Attempt>,
+        asked: Asked,
         window: &Window,
         since: Stamp,
         heard_since: Option<u64>,
@@ -196,7 +206,7 @@ impl Held {
         counted: Option<Counted>,
     ) -> Self {
         Self {
-            attempt,
+            asked,
             heard_since: AtomicU64::new(heard_since.unwrap_or_default()),
             watched: AtomicBool::new(false),
             passing_noted: AtomicBool::new(false),
@@ -220,11 +230,11 @@ impl Held {
     }
 
     pub(super) fn attempt(&self) -> &Attempt {
-        &self.attempt
+        &self.asked
     }
 
     pub(super) fn shared_attempt(&self) -> Arc<Attempt> {
-        self.attempt.clone()
+        self.asked.shared()
     }
 
     pub(super) const fn was_handed_out(&self) -> bool {
@@ -240,7 +250,7 @@ impl Held {
     }
 
     pub(super) fn claims(&self) -> &[Claim] {
-        self.attempt.claims()
+        self.asked.claims()
     }
 
     /// How it holds this key.
@@ -320,7 +330,7 @@ impl Held {
 
     /// The key of its only claim, or of its first one.
     pub(super) fn on(&self) -> &ClaimKey {
-        self.attempt.claims()[0].on()
+        self.asked.claims()[0].on()
     }
 
     fn rare(&self) -> &Rare {
@@ -372,9 +382,9 @@ impl Held {
         let (claim, pass) = (&self.claims()[place], self.state().pass);
         // The whole is good as long as its shortest claim; this one may last longer. In the engine, whose time others wait
         // for, it lasts for all of its TTL.
-        let longer = claim.ttl().saturating_sub(self.attempt.ttl()) + self.state().allowance();
+        let longer = claim.ttl().saturating_sub(self.asked.ttl()) + self.state().allowance();
         let remaining = (self.remaining() + longer).max(Duration::from_millis(1));
-        Holder::new(claim.on().clone(), claim.mode(), self.attempt.token().clone(), Some(remaining))
+        Holder::new(claim.on().clone(), claim.mode(), self.asked.token().clone(), Some(remaining))
             .with_fence(self.fence(place, pass))
     }
 
@@ -440,8 +450,8 @@ impl Held {
             // The engine said that it is gone. A request that was not answered can still bring it back, of several claims the
             // others may be left, and of several engines some that did not agree.
             Phase::Ended(Loss::TakenOver | Loss::Revoked)
-                if !self.attempt.route().is_answered()
-                    || self.attempt.route().has_parts()
+                if !self.asked.route().is_answered()
+                    || self.asked.route().has_parts()
                     || self.claims().len() > 1 =>
             {
                 Telling::TakeBack
@@ -465,12 +475,12 @@ impl Held {
         if matches!(state.phase, Phase::Releasing | Phase::Ended(Loss::Released)) {
             return Telling::Nothing;
         }
-        if self.attempt.sent_at().is_none() {
+        if self.asked.sent_at().is_none() {
             self.end_locked(state, Loss::Released);
             return Telling::Nothing;
         }
         state.phase = Phase::Releasing;
-        let engine_until = Stamp::now().after(self.attempt.longest_ttl());
+        let engine_until = Stamp::now().after(self.asked.longest_ttl());
         state.engine_until = state.engine_until.max(engine_until);
         self.changed(state);
         Telling::Release

@@ -1,7 +1,6 @@
 //! A lease whose grant and whose end are one step each, because its engine is in this process.
 
-use std::sync::Arc;
-
+use super::asked::Asked;
 use super::counted::Counted;
 use super::{Held, Loss, Phase, Window};
 use crate::lease::Attempt;
@@ -12,7 +11,7 @@ use crate::telemetry::Meter;
 impl Held {
     /// What was granted to one whose guard has it from the beginning.
     pub(in crate::manager) fn granted_at_once(
-        attempt: Arc<Attempt>,
+        attempt: Attempt,
         window: &Window,
         since: Stamp,
         heard_since: Option<u64>,
@@ -20,7 +19,7 @@ impl Held {
         renews: bool,
     ) -> Self {
         let counted = Some(Counted::new(meter, renews));
-        Self::new(attempt, window, since, heard_since, Phase::Held, counted)
+        Self::new(Asked::Own(attempt), window, since, heard_since, Phase::Held, counted)
     }
 
     /// Ends it in the moment in which the engine is told, if it is simply held under this number and that tells that it was
@@ -34,7 +33,7 @@ impl Held {
         if state.phase != Phase::Held || state.pass != pass || self.degraded || self.leaves_something() {
             return None;
         }
-        let answer = tell(&self.attempt)?;
+        let answer = tell(&self.asked)?;
         state.phase = Phase::Ended(Loss::Released);
         state.counted = None;
         self.changed(state);

@@ -50,7 +50,7 @@ impl Held {
         state.counted = None;
         // Whoever looks at it under the old number learns that it is over.
         self.changed(state);
-        let ttl = self.attempt.ttl();
+        let ttl = self.asked.ttl();
         if left * 2 >= ttl {
             Passing::Passed { number, renew: left + allowance + ttl / AS_GOOD_AS_NEW < ttl }
         } else {

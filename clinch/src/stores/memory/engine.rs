@@ -16,7 +16,7 @@ use crate::apart::Apart;
 use crate::key;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Record, Token};
 use crate::stamp::Stamp;
-use crate::store::{ErrorKind, Notice, Release, Renewal, Revocation, StoreError, Verdict};
+use crate::store::{Asks, ErrorKind, Notice, Release, Renewal, Revocation, StoreError, Verdict};
 use crate::stores::rules::Moment;
 use crate::stores::rules::entry::{Call, Finish};
 use crate::stores::rules::steps::{self, Table};
@@ -173,7 +173,7 @@ impl Shared {
     pub(super) fn acquire(
         &self,
         attempt: &Attempt,
-        shared: Option<&Arc<Attempt>>,
+        shared: Option<&Arc<dyn Asks>>,
         now: Instant,
     ) -> Result<Verdict, StoreError> {
         let sent = Stamp::of(now);

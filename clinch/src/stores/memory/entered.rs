@@ -1,5 +1,6 @@
 //! What the store knows of one key: mostly one plain holder, of whom the attempt itself says all that is to be known.
 
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -8,21 +9,34 @@ use super::shard::{Entry, Place};
 use crate::key::hash::OfKey;
 use crate::lease::{Attempt, ClaimKey, Holder, Token};
 use crate::stamp::Stamp;
+use crate::store::Asks;
 use crate::stores::rules::entry::left;
 use crate::stores::rules::steps;
 
-#[derive(Debug)]
 pub(super) enum Entered {
     /// It holds its only key alone, until then, knows of no queue, and nobody is remembered who waits.
-    Plain(Arc<Attempt>, Stamp),
+    Plain(Arc<dyn Asks>, Stamp),
     /// Anything. Boxed, because a table has many free places.
     Full(Box<(ClaimKey, Entry)>),
+}
+
+impl fmt::Debug for Entered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(attempt, until) => f.debug_tuple("Plain").field(asked(attempt)).field(until).finish(),
+            Self::Full(full) => f.debug_tuple("Full").field(full).finish(),
+        }
+    }
+}
+
+fn asked(attempt: &Arc<dyn Asks>) -> &Attempt {
+    (**attempt).borrow()
 }
 
 impl OfKey for Entered {
     fn on(&self) -> &ClaimKey {
         match self {
-            Self::Plain(attempt, _) => attempt.claims()[0].on(),
+            Self::Plain(attempt, _) => asked(attempt).claims()[0].on(),
             Self::Full(full) => &full.0,
         }
     }
@@ -36,6 +50,7 @@ impl Entered {
     /// The same as an entry, which it is from now on.
     pub(super) fn unfold(&mut self) -> &mut Entry {
         if let Self::Plain(attempt, until) = self {
+            let attempt = asked(attempt);
             let claim = &attempt.claims()[0];
             let place =
                 Place { expires: until.instant(), ..steps::place_alone(attempt, claim, until.instant()) };
@@ -59,7 +74,7 @@ impl Entered {
     /// Whether this token's lease is all that there is.
     pub(super) fn is_only(&self, token: &Token, now: Instant) -> bool {
         match self {
-            Self::Plain(attempt, until) => attempt.token() == token && *until > Stamp::of(now),
+            Self::Plain(attempt, until) => asked(attempt).token() == token && *until > Stamp::of(now),
             Self::Full(full) => full.1.is_only(token, now),
         }
     }
@@ -84,6 +99,7 @@ impl Entered {
     pub(super) fn holders(&self, now: Instant) -> impl Iterator<Item = Holder> {
         let plain = match self {
             Self::Plain(attempt, until) if *until > Stamp::of(now) => {
+                let attempt = asked(attempt);
                 let claim = &attempt.claims()[0];
                 let remaining = left(until.instant(), now);
                 Some(Holder::new(claim.on().clone(), claim.mode(), attempt.token().clone(), Some(remaining)))

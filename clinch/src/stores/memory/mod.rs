@@ -26,7 +26,7 @@ use super::StoreOptions;
 use super::rules::Moment;
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
-    AtOnce, Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError,
+    Asks, AtOnce, Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError,
     StoreFuture, Verdict, Wakeups,
 };
 
@@ -250,9 +250,9 @@ impl Store for MemoryStore {
 }
 
 impl AtOnce for MemoryStore {
-    fn acquire_now(&self, attempt: &Arc<Attempt>, now: Instant) -> Result<Verdict, StoreError> {
+    fn acquire_now(&self, attempt: Arc<dyn Asks>, now: Instant) -> Result<Verdict, StoreError> {
         self.shared.ensure_sweeper();
-        self.shared.acquire(attempt, Some(attempt), now)
+        self.shared.acquire((*attempt).borrow(), Some(&attempt), now)
     }
 
     fn release_now(&self, lease: &Attempt) -> Result<Release, StoreError> {
