@@ -58,6 +58,7 @@ struct ChoosingExamples;
 #[doc = include_str!("../../docs/migrating.md")]
 struct MigratingExamples;
 
+mod apart;
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 pub mod attribute;
@@ -88,6 +89,7 @@ pub mod http;
 pub mod key;
 pub mod lease;
 mod manager;
+mod stamp;
 pub mod store;
 pub mod stores;
 #[cfg(feature = "submit")]

@@ -17,7 +17,10 @@ const LARGE: usize = 256;
 static RANDOM: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 
 pub(super) fn of(text: &str) -> u64 {
-    RANDOM.hash_one(text)
+    // Of the bytes alone: nothing else is hashed with this.
+    let mut hasher = RANDOM.build_hasher();
+    hasher.write(text.as_bytes());
+    hasher.finish()
 }
 
 /// What is known of keys, by key. A thing says itself which key it is of, so the table holds nothing else: a place that is free,

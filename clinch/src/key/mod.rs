@@ -7,13 +7,14 @@
 pub(crate) mod escape;
 pub(crate) mod hash;
 mod template;
+mod text;
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 pub use template::{KeyTemplate, TemplateError};
+use text::Text;
 
 /// The longest key in bytes, the engine's own prefix not counted.
 pub const MAX_KEY_BYTES: usize = 512;
@@ -34,7 +35,7 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// ```
 #[derive(Clone)]
 pub struct Key {
-    text: Arc<str>,
+    text: Text,
     /// Of the text, the same in this whole process.
     hash: u64,
 }
@@ -48,12 +49,12 @@ impl Key {
     pub fn new(key: impl AsRef<str>) -> Result<Self, KeyError> {
         let key = key.as_ref();
         check(key)?;
-        Ok(Self { text: key.into(), hash: hash::of(key) })
+        Ok(Self { text: Text::new(key), hash: hash::of(key) })
     }
 
     /// The key as it was written.
     pub fn as_str(&self) -> &str {
-        &self.text
+        self.text.as_str()
     }
 
     /// Its hash in this process.
@@ -63,9 +64,20 @@ impl Key {
 
     /// Whether the key carries a hash tag of its own.
     pub fn has_hash_tag(&self) -> bool {
-        self.text.contains('{')
+        self.as_str().contains('{')
     }
 }
+
+/// The bytes of which keys are made that need no closer look: what can be seen of ASCII, but for braces.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        plain[byte as usize] = !matches!(byte, b'{' | b'}');
+        byte += 1;
+    }
+    plain
+};
 
 fn check(key: &str) -> Result<(), KeyError> {
     if key.is_empty() {
@@ -74,9 +86,8 @@ fn check(key: &str) -> Result<(), KeyError> {
     if key.len() > MAX_KEY_BYTES {
         return Err(KeyError::TooLong { bytes: key.len() });
     }
-    // Most are of nothing else. All of it is looked at, many bytes at a time.
-    let plain = |byte: u8| byte.is_ascii_graphic() & (byte != b'{') & (byte != b'}');
-    if key.bytes().fold(true, |all, byte| all & plain(byte)) {
+    // Most are of nothing else.
+    if key.bytes().all(|byte| PLAIN[usize::from(byte)]) {
         return Ok(());
     }
     if let Some((at, character)) = key.char_indices().find(|(_, c)| c.is_control()) {
@@ -113,7 +124,7 @@ impl Hash for Key {
 
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.text.cmp(&other.text)
+        self.as_str().cmp(other.as_str())
     }
 }
 
@@ -125,19 +136,19 @@ impl PartialOrd for Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({:?})", &*self.text)
+        write!(f, "Key({:?})", self.as_str())
     }
 }
 
 impl AsRef<str> for Key {
     fn as_ref(&self) -> &str {
-        &self.text
+        self.as_str()
     }
 }
 

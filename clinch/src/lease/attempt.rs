@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::sent::Sent;
 use super::{Claim, ClaimKey, Claims, Token};
+use crate::stamp::Stamp;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -102,6 +103,18 @@ impl Attempt {
         Self { token, claims, patience: None, sent: Sent::default(), route: Route::default() }
     }
 
+    /// The same lease once more, of an engine that keeps no routes.
+    pub(crate) fn granted_again(&self) -> Self {
+        let sent = self.sent.again();
+        Self { sent, ..Self::of(self.token.clone(), self.claims.clone()) }
+    }
+
+    /// The same attempt, which is sent at that moment.
+    pub(crate) fn sent(mut self, at: Stamp) -> Self {
+        self.sent = Sent::at(at);
+        self
+    }
+
     /// The same attempt with another patience.
     #[must_use]
     pub fn with_patience(mut self, patience: Patience) -> Self {
@@ -138,12 +151,12 @@ impl Attempt {
     /// after it is taken off the lease. Only the first call counts: validity runs from the first send.
     pub fn sending(&self) {
         if self.sent.get().is_none() {
-            self.sent.set(Instant::now());
+            self.sent.set(Stamp::now());
         }
     }
 
     /// The same, by a store that goes on from that moment: it did so then.
-    pub(crate) fn sent_from(&self, at: Instant) {
+    pub(crate) fn sent_from(&self, at: Stamp) {
         self.sent.set(at);
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use super::Fence;
@@ -87,13 +87,18 @@ pub enum Mode {
     },
 }
 
+/// The longest TTL in nanoseconds, five hundred years.
+const LONGEST: u128 = u64::MAX as u128;
+
 /// A wish for one place on a key, for a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     on: ClaimKey,
     mode: Mode,
-    ttl: Duration,
-    fence_floor: Option<Fence>,
+    /// In nanoseconds.
+    ttl: u64,
+    /// One more than the floor.
+    above: Option<NonZeroU64>,
 }
 
 impl Claim {
@@ -124,14 +129,19 @@ impl Claim {
 
     /// Engines count in whole milliseconds, and nothing can be held for none of them: a shorter TTL becomes 1 ms.
     const fn new(space: Space, key: Key, mode: Mode, ttl: Duration) -> Self {
-        let ttl = if ttl.as_millis() == 0 { Duration::from_millis(1) } else { ttl };
-        Self { on: ClaimKey { space, key }, mode, ttl, fence_floor: None }
+        let ttl = match ttl.as_nanos() {
+            0..1_000_000 => 1_000_000,
+            #[expect(clippy::cast_possible_truncation, reason = "it fits")]
+            nanos @ 1_000_000..=LONGEST => nanos as u64,
+            _ => u64::MAX,
+        };
+        Self { on: ClaimKey { space, key }, mode, ttl, above: None }
     }
 
     /// Asks for a fence above `floor`, the highest that the caller has seen on this key.
     #[must_use]
     pub const fn fenced(mut self, floor: Fence) -> Self {
-        self.fence_floor = Some(floor);
+        self.above = NonZeroU64::new(floor.get().saturating_add(1));
         self
     }
 
@@ -147,11 +157,14 @@ impl Claim {
 
     /// How long the place is wanted: at least 1 ms. Engines count in whole milliseconds.
     pub const fn ttl(&self) -> Duration {
-        self.ttl
+        Duration::from_nanos(self.ttl)
     }
 
     /// Whether a fence is wanted, and above which number.
     pub const fn fence_floor(&self) -> Option<Fence> {
-        self.fence_floor
+        match self.above {
+            Some(above) => Some(Fence::new(above.get() - 1)),
+            None => None,
+        }
     }
 }

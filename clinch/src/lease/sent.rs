@@ -1,19 +1,14 @@
 //! When an attempt was first sent: read and written by manager and store without a lock.
 
-use std::sync::LazyLock;
-use std::time::Duration;
-
 use tokio::time::Instant;
 
+use crate::stamp::Stamp;
 use crate::sync::atomic::{AtomicI64, Ordering};
-
-/// What instants are counted from. Some are before it: paused clocks begin anywhere.
-static EPOCH: LazyLock<Instant> = LazyLock::new(|| std::time::Instant::now().into());
 
 /// Nothing went out.
 const NEVER: i64 = i64::MIN;
 
-/// Nanoseconds after [`EPOCH`].
+/// The number of a [`Stamp`].
 #[derive(Debug)]
 pub(super) struct Sent(AtomicI64);
 
@@ -24,25 +19,27 @@ impl Default for Sent {
 }
 
 impl Sent {
+    /// Of one that goes out at that moment.
+    pub(super) const fn at(at: Stamp) -> Self {
+        Self(AtomicI64::new(at.number()))
+    }
+
+    pub(super) fn again(&self) -> Self {
+        Self(AtomicI64::new(self.0.load(Ordering::Acquire)))
+    }
+
     pub(super) fn get(&self) -> Option<Instant> {
         let at = self.0.load(Ordering::Acquire);
-        let (since, epoch) = (Duration::from_nanos(at.unsigned_abs()), *EPOCH);
-        match at {
-            NEVER => None,
-            0.. => epoch.checked_add(since),
-            _ => epoch.checked_sub(since),
-        }
+        (at != NEVER).then(|| Stamp::numbered(at).instant())
     }
 
     /// Only the first time counts.
-    pub(super) fn set(&self, at: Instant) {
-        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let at = match at.checked_duration_since(*EPOCH) {
-            Some(after) => nanos(after),
-            None => -nanos(EPOCH.saturating_duration_since(at)),
-        };
-        // It fails where it was set before.
-        let _ = self.0.compare_exchange(NEVER, at, Ordering::AcqRel, Ordering::Relaxed);
+    pub(super) fn set(&self, at: Stamp) {
+        if self.0.load(Ordering::Acquire) != NEVER {
+            return;
+        }
+        // It fails where it was set meanwhile.
+        let _ = self.0.compare_exchange(NEVER, at.number(), Ordering::AcqRel, Ordering::Relaxed);
     }
 
     pub(super) fn forget(&self) {
@@ -52,18 +49,18 @@ impl Sent {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn the_first_instant_counts_and_comes_back_as_it_was() {
         let now = Instant::now();
-        for at in
-            [now, now + Duration::new(7, 3), now - Duration::from_nanos(1), *EPOCH - Duration::from_secs(1)]
-        {
+        for at in [now, now + Duration::new(7, 3), now - Duration::from_nanos(1)] {
             let sent = Sent::default();
             assert_eq!(sent.get(), None);
-            sent.set(at);
-            sent.set(at + Duration::from_secs(1));
+            sent.set(Stamp::of(at));
+            sent.set(Stamp::of(at + Duration::from_secs(1)));
             assert_eq!(sent.get(), Some(at));
             sent.forget();
             assert_eq!(sent.get(), None);

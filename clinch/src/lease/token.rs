@@ -1,11 +1,14 @@
 //! Tokens: who an attempt is, unguessably.
 
+use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
-use std::sync::Arc;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::task;
 
+use super::maker::Maker;
 use crate::hex;
 use crate::key::escape::{Escaped, unescape};
 
@@ -16,8 +19,82 @@ use crate::key::escape::{Escaped, unescape};
 ///
 /// Its form is `<32 hex digits>@<host>:<pid>:<label>`, optionally followed by `:<task>:<since>` (a task number or
 /// nothing, and milliseconds since 1970 by the owner's wall clock; both only for people to read).
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token(Arc<str>);
+#[derive(Clone)]
+pub struct Token(Form);
+
+#[derive(Clone)]
+enum Form {
+    Text(Arc<str>),
+    /// What the text is made of. An engine in this process needs no text.
+    Numbers(Numbers),
+}
+
+struct Numbers {
+    /// As two, which need not be aligned as one.
+    random: [u64; 2],
+    maker: &'static Maker,
+    task: Option<task::Id>,
+    since_ms: u64,
+    /// Made by the first who reads it.
+    text: OnceLock<Box<Written>>,
+}
+
+struct Written(Box<str>);
+
+impl Clone for Numbers {
+    fn clone(&self) -> Self {
+        Self { text: OnceLock::new(), ..*self }
+    }
+}
+
+impl Numbers {
+    fn as_str(&self) -> &str {
+        let made = || {
+            let random = u128::from(self.random[0]) << 64 | u128::from(self.random[1]);
+            let text = Text::of(random, self.maker.as_str(), "", self.task, self.since_ms);
+            Box::new(Written(text.as_str().into()))
+        };
+        &self.text.get_or_init(made).0
+    }
+}
+
+impl PartialEq for Numbers {
+    fn eq(&self, other: &Self) -> bool {
+        self.random == other.random
+            && std::ptr::eq(self.maker, other.maker)
+            && (self.task, self.since_ms) == (other.task, other.since_ms)
+    }
+}
+
+/// Two are the same if their texts are, however they came about.
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Form::Numbers(one), Form::Numbers(other)) => one == other,
+            _ => self.as_str() == other.as_str(),
+        }
+    }
+}
+
+impl Eq for Token {}
+
+impl Hash for Token {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl Ord for Token {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl PartialOrd for Token {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// Random part of a token: 16 bytes as hex digits.
 const RANDOM_DIGITS: usize = 32;
@@ -27,46 +104,43 @@ impl Token {
     ///
     /// Managers make new ones themselves; a token that is made any other way is only as strong as its maker.
     pub fn from_text(text: impl Into<Arc<str>>) -> Self {
-        Self(text.into())
+        Self(Form::Text(text.into()))
     }
 
-    /// A new one. `owner` is `host:pid:`, escaped.
-    ///
-    /// By hand, because there is one for every attempt, and formatting it takes longer than all else that is done for one.
+    /// A new one.
     pub(crate) fn made(
         random: u128,
-        owner: &str,
+        maker: &'static Maker,
         label: &str,
         task: Option<task::Id>,
         since_ms: u64,
     ) -> Self {
-        let mut text = Text::default();
-        text.hex(random);
-        text.push(b"@");
-        text.push(owner.as_bytes());
-        if !label.is_empty() {
-            let mut escaped = String::new();
-            let _ = Escaped(&mut escaped).write_str(label);
-            text.push(escaped.as_bytes());
-        }
-        text.push(b":");
-        if let Some(task) = task {
-            // Writing into it does not fail.
-            let _ = write!(text, "{task}");
-        }
-        text.push(b":");
-        text.decimal(since_ms);
-        Self::from_text(text.as_str())
+        Self::from_text(Text::of(random, maker.as_str(), label, task, since_ms).as_str())
+    }
+
+    /// The same for an engine that compares tokens without reading them: its text is made only if somebody asks for it.
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a number")]
+    pub(crate) fn unwritten(
+        random: u128,
+        maker: &'static Maker,
+        task: Option<task::Id>,
+        since_ms: u64,
+    ) -> Self {
+        let random = [(random >> 64) as u64, random as u64];
+        Self(Form::Numbers(Numbers { random, maker, task, since_ms, text: OnceLock::new() }))
     }
 
     /// The whole text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Form::Text(text) => text,
+            Form::Numbers(numbers) => numbers.as_str(),
+        }
     }
 
     /// The readable part, if this is a token that Clinch made.
     pub fn owner(&self) -> Option<Owner> {
-        let (random, owner) = self.0.split_once('@')?;
+        let (random, owner) = self.as_str().split_once('@')?;
         if random.len() != RANDOM_DIGITS || !random.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
         }
@@ -105,6 +179,27 @@ impl fmt::Write for Text {
 }
 
 impl Text {
+    /// By hand, because there is one for every attempt, and formatting it takes longer than all else that is done for one.
+    fn of(random: u128, owner: &str, label: &str, task: Option<task::Id>, since_ms: u64) -> Self {
+        let mut text = Self::default();
+        text.hex(random);
+        text.push(b"@");
+        text.push(owner.as_bytes());
+        if !label.is_empty() {
+            let mut escaped = String::new();
+            let _ = Escaped(&mut escaped).write_str(label);
+            text.push(escaped.as_bytes());
+        }
+        text.push(b":");
+        if let Some(task) = task {
+            // Writing into it does not fail.
+            let _ = write!(text, "{task}");
+        }
+        text.push(b":");
+        text.decimal(since_ms);
+        text
+    }
+
     #[inline]
     fn push(&mut self, bytes: &[u8]) {
         match self.short.get_mut(self.len..self.len + bytes.len()) {
@@ -199,6 +294,8 @@ impl fmt::Display for Owner {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::BuildHasher;
+
     use super::*;
 
     const RANDOM: &str = "00112233445566778899aabbccddeeff";
@@ -218,7 +315,8 @@ mod tests {
         for (since, label) in
             [(0, ""), (9, "a"), (10, "nightly job"), (u64::MAX >> 11, "ü:%{}"), (1, &"long ".repeat(12))]
         {
-            let token = Token::made(0x0123_4567_89ab_cdef << 40, "web%3A1:77:", label, None, since);
+            let maker = Maker::named("web%3A1:77:".to_owned());
+            let token = Token::made(0x0123_4567_89ab_cdef << 40, maker, label, None, since);
             assert!(
                 token.as_str().starts_with("0000000123456789abcdef0000000000@web%3A1:77:"),
                 "{}",
@@ -229,6 +327,28 @@ mod tests {
             assert_eq!(owner.label.as_deref().unwrap_or_default(), label);
             assert_eq!(owner.since, Some(SystemTime::UNIX_EPOCH + Duration::from_millis(since)));
         }
+    }
+
+    /// Whether its text was made or not, a token is the same to everybody who has it.
+    #[test]
+    fn a_token_without_text_is_the_one_with_it() {
+        let maker = Maker::named("web:1:".to_owned());
+        assert!(std::ptr::eq(maker, Maker::named("web:1:".to_owned())));
+        let (one, other) =
+            (Token::unwritten(7 << 64 | 9, maker, None, 1), Token::unwritten(8, maker, None, 1));
+        let written = Token::made(7 << 64 | 9, maker, "", None, 1);
+        assert_eq!(one.clone(), one);
+        assert_ne!(one, other);
+        assert_eq!(one, written);
+        assert_eq!(written, one);
+        assert_eq!(one.as_str(), written.as_str());
+        assert_eq!(one.cmp(&written), Ordering::Equal);
+        assert_eq!(one.cmp(&other), one.as_str().cmp(other.as_str()));
+        let hash = |token: &Token| {
+            std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(token)
+        };
+        assert_eq!(hash(&one), hash(&written));
+        assert_eq!(format!("{:?}", Token::unwritten(7, maker, None, 1)), "Token(…@web:1)");
     }
 
     #[test]

@@ -241,10 +241,10 @@ impl Core {
         if held.remaining_for(pass).is_zero() {
             // First, so that it is there to hear of what becomes of the lease.
             seat.rejoin();
-            drop(Tenure::new(held, pass, self.clone(), plan.passes()));
+            drop(Tenure::new(held, pass, self, plan.passes()));
             return None;
         }
-        Some(Reply::Granted(Tenure::new(held, pass, self.clone(), plan.passes())))
+        Some(Reply::Granted(Tenure::new(held, pass, self, plan.passes())))
     }
 
     /// Does as the head of a line, or as one who may be.

@@ -23,6 +23,7 @@ use super::schedule::Schedule;
 use super::tenure::Tenure;
 use crate::error::DeniedBy;
 use crate::lease::{ClaimKey, Mode, Token};
+use crate::stamp::Stamp;
 use crate::store::{Denial, Grant, Renewal, StoreError, Verdict};
 
 /// Which part of the time for which the key is kept passes until it is confirmed: whoever is done by then need not.
@@ -264,7 +265,7 @@ impl<'a> Alone<'a> {
             return Reply::denied(local_denial(&other, claim, plan.claims[claim].on()), plan);
         }
         self.flight = None;
-        Reply::Granted(Tenure::new(held, 0, core.clone(), false))
+        Reply::Granted(Tenure::new(held, 0, core, false))
     }
 
     /// Takes the news that the key is kept for it since after that instant for its grant, if enough is left of the time for
@@ -281,7 +282,7 @@ impl<'a> Alone<'a> {
         let now = Instant::now();
         // The engine began to count by now at the latest.
         let window = core.window_of(kept_for, since, flight.boot_at, now);
-        if window.valid_until.saturating_duration_since(now) < kept_for / 2 {
+        if window.valid_until.since(Stamp::of(now)) < kept_for / 2 {
             return None;
         }
         flight.attempt.route().take_turn();

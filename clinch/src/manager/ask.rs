@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::breaker::Call;
 use super::core::Core;
+use super::handle::Handle;
 use super::held::Held;
 use super::line::{Answer, Flight, Role, Tried, Unkept, local_denial};
 use super::options::{LockOptions, Strategy};
@@ -14,6 +15,7 @@ use super::plan::Plan;
 use super::tenure::Tenure;
 use crate::error::DeniedBy;
 use crate::lease::{Attempt, Claim, Mode};
+use crate::stamp::Stamp;
 use crate::store::{AtOnce, Denial, Effect, ErrorKind, Grant, StoreError, Verdict};
 use crate::telemetry::Meter;
 
@@ -211,7 +213,7 @@ impl Core {
         plan: &Plan,
     ) -> Option<Reply> {
         let flight = role.begin(|| self.new_flight(plan));
-        match engine.acquire_now(&flight.attempt) {
+        match engine.acquire_now(flight.attempt.clone(), Instant::now()) {
             Ok(Verdict::Granted(grant)) => {
                 // There was no time in which it could have run out.
                 let now = flight.attempt.sent_at().unwrap_or_else(Instant::now);
@@ -233,7 +235,7 @@ impl Core {
     /// Asks such an engine for what nobody else here is concerned with; to be called under the lock of the key, which a shutdown
     /// takes as well: it sees this guard, or this one sees it.
     pub(super) fn ask_engine_at_once(
-        &self,
+        self: &Arc<Self>,
         engine: &dyn AtOnce,
         claim: Claim,
         options: &LockOptions,
@@ -243,33 +245,30 @@ impl Core {
             return Tried::NotAtOnce(claim);
         }
         let heard_since = self.background.heard.since();
-        let attempt = Arc::new(Attempt::one(self.new_token(options.label.as_deref()), claim));
-        match engine.acquire_now(&attempt) {
+        let at = Instant::now();
+        let now = Stamp::of(at);
+        let token = self.new_token_at(now, options.label.as_deref());
+        // There is no time in which it could run out.
+        let window = self.window_from(options.ttl, now, None, now.after(self.call_timeout));
+        let (meter, renews) = guard();
+        let attempt = Attempt::one(token, claim).sent(now);
+        let held = Arc::new(Held::granted_at_once(attempt, &window, now, heard_since, &meter, renews));
+        match engine.acquire_now(held.clone(), at) {
             Ok(Verdict::Granted(_)) => {
-                // There was no time in which it could have run out.
-                let now = attempt.sent_at().unwrap_or_else(Instant::now);
-                let window = self.window_of(options.ttl, now, None, now + self.call_timeout);
-                let (meter, renews) = guard();
-                self.guards.add();
-                Tried::Granted(Arc::new(Held::granted_at_once(
-                    attempt,
-                    window,
-                    now,
-                    heard_since,
-                    &meter,
-                    renews,
-                )))
+                let handle = Handle::of(self);
+                handle.guard_made();
+                Tried::Granted(held, handle)
             }
             Ok(Verdict::Denied(_)) => Tried::Denied,
             // Asked once more, it says the same, and then it is seen to.
-            Err(_) => Tried::NotAtOnce(attempt.claims()[0].clone()),
+            Err(_) => Tried::NotAtOnce(held.claims()[0].clone()),
         }
     }
 
     /// What was granted, noted as a lease of this process.
     fn kept(self: &Arc<Self>, role: Role<'_>, held: Arc<Held>, plan: &Plan) -> Reply {
         match role.granted(&held) {
-            Ok(()) => Reply::Granted(Tenure::new(held, 0, self.clone(), plan.passes())),
+            Ok(()) => Reply::Granted(Tenure::new(held, 0, self, plan.passes())),
             Err(Unkept::Revoked) => Reply::Denied(Denial::default(), DeniedBy::Revoked),
             Err(Unkept::InTheWay(other)) => Reply::denied(local_denial(&other, 0, plan.claims[0].on()), plan),
         }

@@ -123,23 +123,25 @@ impl LockManager {
     pub(super) fn try_to_take(
         &self,
         key: Key,
-        mut options: LockOptions,
+        options: &mut LockOptions,
     ) -> Result<ControlFlow<Option<LockGuard>, Taking<'_>>, Error> {
         let scope = Scope::current(&self.core);
         // Who is in a scope may enter again, and who listens is told of each attempt.
         let simple = scope.is_none() && options.is_simple_try() && !tracing::enabled!(tracing::Level::DEBUG);
         let mut plan = if simple && !self.core.closing.is_closed() {
             options.check(self.core.max_ttl)?;
-            match self.look_first(options.lock_on(key), &options) {
+            match self.look_first(options.lock_on(key), options) {
                 First::Told(taken) => return Ok(ControlFlow::Break(taken)),
                 First::Rides(rider) => {
-                    let riding = Riding::new(self, rider, options);
+                    let riding = Riding::new(self, rider, options.take());
                     return Ok(ControlFlow::Continue(Taking::Waits(Box::pin(riding))));
                 }
-                First::Goes(claim) => Plan::new(Claims::One(claim), options, self.core.conditions(None))?,
+                First::Goes(claim) => {
+                    Plan::new(Claims::One(claim), options.take(), self.core.conditions(None))?
+                }
             }
         } else {
-            self.plan(key, options, None)?
+            self.plan(key, options.take(), None)?
         };
         plan.tersely = true;
         Ok(ControlFlow::Continue(self.carry_out_in(scope, plan)))
@@ -167,15 +169,15 @@ impl LockManager {
         let tried = core.lines.try_at_once(claim, found, |claim| {
             core.ask_engine_at_once(engine, claim, options, || (meter(), renewal.is_some()))
         });
-        let held = match tried {
-            Tried::Granted(held) => held,
+        let (held, handle) = match tried {
+            Tried::Granted(held, handle) => (held, handle),
             Tried::Denied => return denied(),
             Tried::NotAtOnce(claim) => return First::Goes(claim),
         };
         let meter = meter();
         meter.attempted_at_once(Attempted::Acquired);
         let renewing = renewal.map(|(every, up_to)| core.renewals.start(&held, every, up_to));
-        let tenure = Tenure::of_guard(held, core.clone(), options.local_pass, meter);
+        let tenure = Tenure::of_guard(held, handle, options.local_pass, meter);
         First::Told(Some(LockGuard::new(Holding::new(tenure, renewing))))
     }
 

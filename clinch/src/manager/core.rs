@@ -1,7 +1,7 @@
 //! What a manager, its guards and its background task share.
 
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -11,6 +11,7 @@ use super::background::Background;
 use super::breaker::Breaker;
 use super::complaints::Complaints;
 use super::due::DueQueue;
+use super::handle::{self, Guards, Handles};
 use super::held::{Held, Window};
 use super::line::Lines;
 use super::options::Strategy;
@@ -19,8 +20,10 @@ use super::release::Releases;
 use super::renew::Renewals;
 use super::sources::Sources;
 use super::tally::Tally;
+use super::wall::Wall;
 use crate::key::escape::Escaped;
-use crate::lease::{Attempt, Fence, Token};
+use crate::lease::{Attempt, Fence, Maker, Token};
+use crate::stamp::Stamp;
 use crate::store::{Capabilities, Effect, ErrorKind, Store, StoreError, StoreFuture};
 use crate::sync::Notify;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,11 +65,14 @@ pub(super) struct Core {
     /// Attempts that are under way.
     pub(super) attempts: Tally,
     /// Guards that are alive.
-    pub(super) guards: Tally,
+    pub(super) guards: Guards,
+    /// By which guards hold it, as long as there are managers.
+    pub(super) handles: OnceLock<handle::Known>,
     /// The managers are gone, and only guards may be left.
     abandoned: AtomicBool,
-    /// `host:pid:`, as it stands in tokens.
-    owner: String,
+    wall: Wall,
+    /// As it stands in tokens.
+    maker: &'static Maker,
 }
 
 impl Core {
@@ -106,9 +112,11 @@ impl Core {
             default_strategy,
             fence_floor: AtomicU64::new(0),
             attempts: Tally::default(),
-            guards: Tally::default(),
+            guards: Guards::default(),
+            handles: OnceLock::new(),
             abandoned: AtomicBool::new(false),
-            owner,
+            wall: Wall::default(),
+            maker: Maker::named(owner),
         }
     }
 
@@ -119,13 +127,17 @@ impl Core {
 
     /// A token that nobody else has and nobody can guess.
     pub(super) fn new_token(&self, label: Option<&str>) -> Token {
-        Token::made(
-            self.sources.random_u128(),
-            &self.owner,
-            label.unwrap_or_default(),
-            self.sources.task(),
-            self.sources.wall_ms(),
-        )
+        self.new_token_at(Stamp::now(), label)
+    }
+
+    /// The same for one who has just looked at the clock.
+    pub(super) fn new_token_at(&self, now: Stamp, label: Option<&str>) -> Token {
+        let (random, task) = (self.sources.random_u128(), self.sources.task());
+        let since_ms = self.wall.ms(now, &self.sources);
+        match label {
+            None if self.in_process => Token::unwritten(random, self.maker, task, since_ms),
+            _ => Token::made(random, self.maker, label.unwrap_or_default(), task, since_ms),
+        }
     }
 
     /// The clock that does not stop when the machine sleeps, where the engine does not either.
@@ -198,12 +210,23 @@ impl Core {
         boot_at: Option<Duration>,
         engine_from: Instant,
     ) -> Window {
+        self.window_from(ttl, Stamp::of(since), boot_at, Stamp::of(engine_from))
+    }
+
+    #[inline]
+    pub(super) fn window_from(
+        &self,
+        ttl: Duration,
+        since: Stamp,
+        boot_at: Option<Duration>,
+        engine_from: Stamp,
+    ) -> Window {
         let allowance = if self.can.same_clock { Duration::ZERO } else { ttl / 100 + LEAST_DRIFT };
         let valid = ttl.saturating_sub(allowance);
         Window {
-            valid_until: since + valid,
+            valid_until: since.after(valid),
             boot_until: boot_at.map(|at| at + valid),
-            engine_until: engine_from + ttl + allowance,
+            engine_until: engine_from.after(ttl).after(allowance),
             allowance,
         }
     }
@@ -241,23 +264,33 @@ impl Closing {
 
 /// The managers of a core. When they and all guards are gone, the background task finishes what is queued and ends.
 #[derive(Debug)]
-pub(super) struct Life(pub(super) Arc<Core>);
+pub(super) struct Life {
+    core: Arc<Core>,
+    _handles: Handles,
+}
+
+impl Life {
+    pub(super) fn new(core: &Arc<Core>) -> Self {
+        let handles = Handles::new(core);
+        // It fails where it was set before, and each handle is as good as the other.
+        let _ = core.handles.set(handles.known());
+        Self { core: core.clone(), _handles: handles }
+    }
+}
 
 impl Drop for Life {
     fn drop(&mut self) {
         // Before the guards are counted, as a guard is no longer counted before this is looked at: one of the two sees that
         // it is the last.
-        self.0.abandoned.store(true, Ordering::SeqCst);
-        if self.0.guards.count() == 0 {
-            self.0.background.finish();
-        }
+        self.core.abandoned.store(true, Ordering::SeqCst);
+        self.core.finish_if_last();
     }
 }
 
 impl Core {
-    /// A guard is no more.
-    pub(super) fn guard_gone(&self) {
-        if self.guards.remove() && self.abandoned.load(Ordering::SeqCst) {
+    /// Lets the background task end if the managers are gone and no guard is left.
+    pub(super) fn finish_if_last(&self) {
+        if self.abandoned.load(Ordering::SeqCst) && self.guards.count() == 0 {
             self.background.finish();
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::core::Core;
+use super::handle::Handle;
 use super::held::{Held, Loss, Remains};
 use super::renew::Renewing;
 use super::tenure::Tenure;
@@ -22,7 +22,7 @@ use crate::lease::{Fence, Mode, Token};
 pub struct Lease {
     pub(super) held: Arc<Held>,
     pub(super) pass: u32,
-    pub(super) core: Arc<Core>,
+    pub(super) core: Arc<Handle>,
 }
 
 impl Lease {
@@ -184,7 +184,7 @@ impl LockGuard {
     /// One of a holder that may have several. The lease is renewed as long as this one lives, if that is what it needs.
     pub(super) fn one_of(holding: Arc<Holding>, renewing: Option<Renewing>) -> Self {
         let lease = holding.tenure.lease().clone();
-        lease.core.guards.add();
+        lease.core.guard_made();
         Self { share: Share::Part(Box::new(Part { lease, holding: Some(holding), renewing })) }
     }
 

@@ -4,6 +4,7 @@
 //! fired, no late answer makes it valid again. While it is held it may be passed from one local holder to the next; each
 //! has the lease under the number of its pass, and what is asked under an earlier number is over.
 
+mod asked;
 mod at_once;
 mod counted;
 mod passing;
@@ -11,11 +12,13 @@ mod remains;
 mod watch;
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use self::asked::Asked;
 use self::counted::Counted;
 pub(super) use self::passing::Passing;
 use self::remains::Left;
@@ -25,6 +28,7 @@ pub(crate) use self::remains::Stay;
 use super::clock;
 use super::line::Flight;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Record};
+use crate::stamp::Stamp;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 use crate::telemetry::Released;
@@ -87,18 +91,18 @@ pub(super) enum Standing {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     /// The end of its validity.
-    pub(super) valid_until: Instant,
+    pub(super) valid_until: Stamp,
     /// The same by the clock that does not stop when the machine sleeps.
     pub(super) boot_until: Option<Duration>,
     /// After this nothing of it can be left in the engine.
-    pub(super) engine_until: Instant,
+    pub(super) engine_until: Stamp,
     /// By how much its validity ends before its TTL, to allow for drift.
     pub(super) allowance: Duration,
 }
 
 #[derive(Debug)]
 pub(super) struct Held {
-    attempt: Arc<Attempt>,
+    asked: Asked,
     /// Since when it is known that no revocation was missed, as [`Heard`](super::heard::Heard) counts; 0: not known.
     heard_since: AtomicU64,
     /// Somebody is about to look it up.
@@ -107,26 +111,38 @@ pub(super) struct Held {
     passing_noted: AtomicBool,
     /// Whether it was ever handed out, as opposed to an attempt that is only taken back.
     handed_out: bool,
-    /// The fences of its claims as the engine gave them; empty if none was asked for.
-    fences: Box<[Option<Fence>]>,
     /// The engine failed and the holder went on without it.
     degraded: bool,
     /// The scope of the one who has it; 0: none.
     scope: AtomicU64,
-    since: Instant,
-    /// What its holder leaves behind; nothing if it is simply given back.
-    left: Left,
+    since: Stamp,
     /// A renewal is under way.
     renewing: AtomicBool,
     state: Mutex<State>,
-    /// Made by the first who looks at it.
-    changed: OnceLock<Box<Notify>>,
+    rare: OnceLock<Box<Rare>>,
 }
 
+/// What nearly no lease has: made by the first who needs it.
+#[derive(Debug, Default)]
+struct Rare {
+    /// The fences of its claims as the engine gave them; empty if none was asked for.
+    fences: Vec<Option<Fence>>,
+    /// What its holder leaves behind; nothing if it is simply given back.
+    left: Left,
+    /// What those who look at it are told by.
+    changed: Notify,
+}
+
+/// With its [`Window`] in as little room as it needs.
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    window: Window,
+    valid_until: Stamp,
+    engine_until: Stamp,
+    /// In nanoseconds.
+    boot_until: Option<NonZeroU64>,
+    /// In microseconds, which is exact unless it is more than an hour.
+    allowance: u32,
     /// How often it was passed on.
     pass: u32,
     /// While a guard has it that was granted it.
@@ -145,59 +161,80 @@ impl Held {
     ) -> Self {
         let scope = AtomicU64::new(scope);
         let attempt = flight.attempt.clone();
-        let fences = fences.into_boxed_slice();
-        Self { fences, scope, ..Self::new(attempt, window, since, flight.heard_since, Phase::Held, None) }
+        let rare = OnceLock::new();
+        if !fences.is_empty() {
+            // Nobody else has set it.
+            let _ = rare.set(Box::new(Rare { fences, ..Rare::default() }));
+        }
+        let since = Stamp::of(since);
+        Self {
+            rare,
+            scope,
+            ..Self::new(Asked::Shared(attempt), &window, since, flight.heard_since, Phase::Held, None)
+        }
     }
 
     /// What somebody has who went on although the engine failed: it excludes inside this process until then, and the
     /// attempt, if it was sent, is taken back at the end.
     pub(super) fn degraded(attempt: Arc<Attempt>, until: Instant, scope: u64) -> Self {
+        let until = Stamp::of(until);
         let window =
             Window { valid_until: until, boot_until: None, engine_until: until, allowance: Duration::ZERO };
         let scope = AtomicU64::new(scope);
-        Self { degraded: true, scope, ..Self::new(attempt, window, Instant::now(), None, Phase::Held, None) }
+        Self {
+            degraded: true,
+            scope,
+            ..Self::new(Asked::Shared(attempt), &window, Stamp::now(), None, Phase::Held, None)
+        }
     }
 
     /// An attempt that was never handed out and must be taken back.
     pub(super) fn to_take_back(attempt: Arc<Attempt>) -> Self {
-        let now = Instant::now();
+        let now = Stamp::now();
         // An acquire that is still on its way may be granted as late as now, and then lives for its TTL.
-        let engine_until = now + attempt.longest_ttl();
+        let engine_until = now.after(attempt.longest_ttl());
         let window = Window { valid_until: now, boot_until: None, engine_until, allowance: Duration::ZERO };
-        Self::new(attempt, window, now, None, Phase::Releasing, None)
+        Self::new(Asked::Shared(attempt), &window, now, None, Phase::Releasing, None)
     }
 
     fn new(
-        attempt: Arc<Attempt>,
-        window: Window,
-        since: Instant,
+        asked: Asked,
+        window: &Window,
+        since: Stamp,
         heard_since: Option<u64>,
         phase: Phase,
         counted: Option<Counted>,
     ) -> Self {
         Self {
-            attempt,
+            asked,
             heard_since: AtomicU64::new(heard_since.unwrap_or_default()),
             watched: AtomicBool::new(false),
             passing_noted: AtomicBool::new(false),
             handed_out: phase == Phase::Held,
-            fences: Box::default(),
             degraded: false,
             scope: AtomicU64::new(0),
             since,
-            left: Left::default(),
             renewing: AtomicBool::new(false),
-            state: Mutex::new(State { phase, window, pass: 0, counted, watched: false }),
-            changed: OnceLock::new(),
+            state: Mutex::new(State {
+                phase,
+                valid_until: window.valid_until,
+                engine_until: window.engine_until,
+                boot_until: boot_nanos(window.boot_until),
+                allowance: window.allowance.as_micros().try_into().unwrap_or(u32::MAX),
+                pass: 0,
+                counted,
+                watched: false,
+            }),
+            rare: OnceLock::new(),
         }
     }
 
     pub(super) fn attempt(&self) -> &Attempt {
-        &self.attempt
+        &self.asked
     }
 
     pub(super) fn shared_attempt(&self) -> Arc<Attempt> {
-        self.attempt.clone()
+        self.asked.shared()
     }
 
     pub(super) const fn was_handed_out(&self) -> bool {
@@ -213,7 +250,7 @@ impl Held {
     }
 
     pub(super) fn claims(&self) -> &[Claim] {
-        self.attempt.claims()
+        self.asked.claims()
     }
 
     /// How it holds this key.
@@ -223,40 +260,45 @@ impl Held {
 
     /// The fence of the claim at this place, under the number of a pass.
     pub(super) fn fence(&self, claim: usize, pass: u32) -> Option<Fence> {
-        let granted = self.fences.get(claim).copied().flatten()?;
+        let granted = self.fences().get(claim).copied().flatten()?;
         Some(Fence::new(granted.get().saturating_add(u64::from(pass))))
     }
 
     /// The highest fence that it may have given by now.
     pub(super) fn highest_fence(&self) -> Option<Fence> {
+        let fences = self.fences().len();
+        if fences == 0 {
+            return None;
+        }
         let pass = self.state().pass;
-        (0..self.fences.len()).filter_map(|claim| self.fence(claim, pass)).max()
+        (0..fences).filter_map(|claim| self.fence(claim, pass)).max()
     }
 
     /// Says what is left behind when it ends. If several guards of one holder have a say, what stays longer counts.
     pub(super) fn leave(&self, remains: Remains) {
-        self.left.add(remains, self.engine_until());
+        self.rare().left.add(remains, self.engine_until());
     }
 
     /// Whether something is to be left behind, be it over by now.
     pub(super) fn leaves_something(&self) -> bool {
-        self.left.is_some()
+        self.rare.get().is_some_and(|rare| rare.left.is_some())
     }
 
     /// What is to be left behind, as of now. One that was never granted leaves nothing.
     pub(super) fn remains(&self) -> Option<(Record, Option<Duration>)> {
-        self.left.now().filter(|_| !self.degraded)
+        self.rare.get()?.left.now().filter(|_| !self.degraded)
     }
 
     /// Whether it stays in the engine until it runs out, because its holder wants it so and no record can stand in its place:
     /// the engine need not be told.
     pub(super) fn stays(&self) -> bool {
-        self.left.is_the_rest() && !self.claims().iter().all(|claim| claim.on().space.keeps_records())
+        self.rare.get().is_some_and(|rare| rare.left.is_the_rest())
+            && !self.claims().iter().all(|claim| claim.on().space.keeps_records())
     }
 
     /// When it was granted, within a moment.
-    pub(super) const fn since(&self) -> Instant {
-        self.since
+    pub(super) fn since(&self) -> Instant {
+        self.since.instant()
     }
 
     /// Begins a renewal; `false` if one is under way.
@@ -288,7 +330,15 @@ impl Held {
 
     /// The key of its only claim, or of its first one.
     pub(super) fn on(&self) -> &ClaimKey {
-        self.attempt.claims()[0].on()
+        self.asked.claims()[0].on()
+    }
+
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
+    }
+
+    fn fences(&self) -> &[Option<Fence>] {
+        self.rare.get().map_or(&[], |rare| &rare.fences)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -300,19 +350,19 @@ impl Held {
     fn changed(&self, state: MutexGuard<'_, State>) {
         let watched = state.watched;
         drop(state);
-        if watched && let Some(changed) = self.changed.get() {
-            changed.notify_waiters();
+        if watched && let Some(rare) = self.rare.get() {
+            rare.changed.notify_waiters();
         }
     }
 
     pub(super) fn engine_until(&self) -> Instant {
-        self.state().window.engine_until
+        self.state().engine_until.instant()
     }
 
     /// A renewal is going out: if it arrives, the engine has the lease until then at the latest, whatever is answered.
-    pub(super) fn may_live_until(&self, engine_until: Instant) {
+    pub(super) fn may_live_until(&self, engine_until: Stamp) {
         let mut state = self.state();
-        state.window.engine_until = state.window.engine_until.max(engine_until);
+        state.engine_until = state.engine_until.max(engine_until);
     }
 
     /// What is left of its validity; zero if it is not held any more.
@@ -332,9 +382,9 @@ impl Held {
         let (claim, pass) = (&self.claims()[place], self.state().pass);
         // The whole is good as long as its shortest claim; this one may last longer. In the engine, whose time others wait
         // for, it lasts for all of its TTL.
-        let longer = claim.ttl().saturating_sub(self.attempt.ttl()) + self.state().window.allowance;
+        let longer = claim.ttl().saturating_sub(self.asked.ttl()) + self.state().allowance();
         let remaining = (self.remaining() + longer).max(Duration::from_millis(1));
-        Holder::new(claim.on().clone(), claim.mode(), self.attempt.token().clone(), Some(remaining))
+        Holder::new(claim.on().clone(), claim.mode(), self.asked.token().clone(), Some(remaining))
             .with_fence(self.fence(place, pass))
     }
 
@@ -357,7 +407,7 @@ impl Held {
             self.end_locked(state, Loss::Expired);
             return false;
         }
-        state.window = Window { engine_until: state.window.engine_until.max(window.engine_until), ..window };
+        state.extend(&window);
         // Observers re-arm their timers.
         self.changed(state);
         true
@@ -400,8 +450,8 @@ impl Held {
             // The engine said that it is gone. A request that was not answered can still bring it back, of several claims the
             // others may be left, and of several engines some that did not agree.
             Phase::Ended(Loss::TakenOver | Loss::Revoked)
-                if !self.attempt.route().is_answered()
-                    || self.attempt.route().has_parts()
+                if !self.asked.route().is_answered()
+                    || self.asked.route().has_parts()
                     || self.claims().len() > 1 =>
             {
                 Telling::TakeBack
@@ -425,13 +475,13 @@ impl Held {
         if matches!(state.phase, Phase::Releasing | Phase::Ended(Loss::Released)) {
             return Telling::Nothing;
         }
-        if self.attempt.sent_at().is_none() {
+        if self.asked.sent_at().is_none() {
             self.end_locked(state, Loss::Released);
             return Telling::Nothing;
         }
         state.phase = Phase::Releasing;
-        let engine_until = Instant::now() + self.attempt.longest_ttl();
-        state.window.engine_until = state.window.engine_until.max(engine_until);
+        let engine_until = Stamp::now().after(self.asked.longest_ttl());
+        state.engine_until = state.engine_until.max(engine_until);
         self.changed(state);
         Telling::Release
     }
@@ -444,11 +494,28 @@ impl Held {
     }
 }
 
+/// As it is kept. The clock counts from the start of the machine, so nothing is cut.
+fn boot_nanos(until: Option<Duration>) -> Option<NonZeroU64> {
+    NonZeroU64::new(until?.as_nanos().try_into().unwrap_or(u64::MAX).max(1))
+}
+
 impl State {
+    fn allowance(&self) -> Duration {
+        Duration::from_micros(self.allowance.into())
+    }
+
+    /// It is good for as long as this now. In the engine it may live for as long as before.
+    fn extend(&mut self, window: &Window) {
+        self.valid_until = window.valid_until;
+        self.engine_until = self.engine_until.max(window.engine_until);
+        self.boot_until = boot_nanos(window.boot_until);
+        self.allowance = window.allowance.as_micros().try_into().unwrap_or(u32::MAX);
+    }
+
     fn standing(&self) -> Standing {
         match self.phase {
             Phase::Held if !self.remaining().is_zero() => Standing::Valid,
-            Phase::Releasing if Instant::now() < self.window.engine_until => Standing::Releasing,
+            Phase::Releasing if Stamp::now() < self.engine_until => Standing::Releasing,
             Phase::Held | Phase::Releasing | Phase::Ended(_) => Standing::Over,
         }
     }
@@ -457,9 +524,9 @@ impl State {
         if self.phase != Phase::Held {
             return Duration::ZERO;
         }
-        let left = self.window.valid_until.saturating_duration_since(Instant::now());
-        match self.window.boot_until.map(|until| (until, clock::boot_now())) {
-            Some((until, Some(now))) => left.min(until.saturating_sub(now)),
+        let left = self.valid_until.since(Stamp::now());
+        match self.boot_until.map(|until| (until, clock::boot_now())) {
+            Some((until, Some(now))) => left.min(Duration::from_nanos(until.get()).saturating_sub(now)),
             _ => left,
         }
     }

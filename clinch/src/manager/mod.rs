@@ -18,6 +18,7 @@ mod diagnose;
 mod due;
 mod each;
 mod guard;
+mod handle;
 mod health;
 mod heard;
 mod held;
@@ -38,6 +39,8 @@ mod sources;
 mod strategy;
 mod tally;
 mod tenure;
+mod trying;
+mod wall;
 mod with_lock;
 
 use std::fmt;
@@ -50,6 +53,7 @@ use self::carry_out::Wish;
 use self::core::{Core, Life};
 #[cfg(feature = "submit")]
 use self::plan::Plan;
+use self::trying::Trying;
 use self::with_lock::with_lock;
 use crate::error::Error;
 use crate::key::IntoKey;
@@ -136,7 +140,7 @@ impl Shutdown {
 impl LockManager {
     fn new(core: Core) -> Self {
         let core = Arc::new(core);
-        Self { _life: Arc::new(Life(core.clone())), core }
+        Self { _life: Arc::new(Life::new(&core)), core }
     }
 
     /// A manager on a memory engine of its own: no set-up, one process.
@@ -181,7 +185,7 @@ impl LockManager {
         key: impl IntoKey,
         options: impl Into<LockOptions>,
     ) -> impl Future<Output = Result<Option<LockGuard>, Error>> {
-        Wish::new(|| self.try_to_take(key.into_key()?, options.into()), Outcome::or_denied)
+        Trying::new(self, key, options.into())
     }
 
     /// Takes the lock, or says in full why not.

@@ -356,6 +356,12 @@ impl LockOptions {
         self
     }
 
+    /// All of it; what is left here asks for no more than a lock.
+    pub(super) const fn take(&mut self) -> Self {
+        let rest = Self::new(self.ttl);
+        std::mem::replace(self, rest)
+    }
+
     /// Checks everything that can be wrong, and cuts the TTL to whole milliseconds.
     pub(crate) fn check(&mut self, max_ttl: Duration) -> Result<(), Error> {
         self.ttl = checked_ttl("ttl", self.ttl, max_ttl)?;

@@ -68,19 +68,17 @@ fn locked(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
     place.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A guard's hold on the renewal of its lease: it stops when this is dropped.
+/// A guard's hold on the renewal of its lease: it stops when this is dropped. Boxed, because most guards have none.
 #[derive(Debug)]
-pub(super) struct Renewing {
-    renewals: Arc<Renewals>,
-    place: Arc<Mutex<Place>>,
-}
+pub(super) struct Renewing(Box<(Arc<Renewals>, Arc<Mutex<Place>>)>);
 
 impl Drop for Renewing {
     fn drop(&mut self) {
-        let place = std::mem::replace(&mut *locked(&self.place), Place::Stopped);
+        let (renewals, place) = &*self.0;
+        let place = std::mem::replace(&mut *locked(place), Place::Stopped);
         if let Place::Queued(ticket) = place {
             // It may have been taken out meanwhile; then it finds that it was stopped.
-            self.renewals.queue.remove(ticket);
+            renewals.queue.remove(ticket);
         }
     }
 }
@@ -92,7 +90,7 @@ impl Renewals {
         let place = Arc::new(Mutex::new(Place::UnderWay));
         let then = Then::Again { every, until: now.checked_add(up_to), place: place.clone() };
         self.put(Renewed { held: held.clone(), then, alone: false }, now + every);
-        Renewing { renewals: self.clone(), place }
+        Renewing(Box::new((self.clone(), place)))
     }
 
     /// Renews the lease once, now, without anybody waiting for it.

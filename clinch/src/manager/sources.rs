@@ -52,14 +52,13 @@ impl Sources {
         base.saturating_add(base.mul_f64(more))
     }
 
-    /// Milliseconds since 1970, for people.
-    pub(super) fn wall_ms(&self) -> u64 {
+    /// The time since 1970, for people; `None` where it stands still.
+    pub(super) fn wall(&self) -> Option<Duration> {
         match self.0 {
             Kind::System => {
-                let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                since.map_or(0, |since| since.as_millis().try_into().unwrap_or(u64::MAX))
+                Some(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
             }
-            Kind::Seeded(_) => 0,
+            Kind::Seeded(_) => None,
         }
     }
 

@@ -75,7 +75,7 @@ impl Core {
         match self.lines.hold(&held) {
             Ok(()) => {
                 self.unprotected(plan.claims[0].on(), error);
-                Reply::Granted(Tenure::new(held, 0, self.clone(), false))
+                Reply::Granted(Tenure::new(held, 0, self, false))
             }
             Err((claim, other)) => {
                 if held.attempt().sent_at().is_some() {

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::core::Core;
 use super::guard::Lease;
+use super::handle::Handle;
 use super::held::{Held, Telling};
 use super::line::Handed;
 use crate::error::Error;
@@ -36,13 +37,13 @@ enum End {
 }
 
 impl Tenure {
-    pub(super) const fn new(held: Arc<Held>, pass: u32, core: Arc<Core>, passes: bool) -> Self {
-        let lease = Lease { held, pass, core };
+    pub(super) fn new(held: Arc<Held>, pass: u32, core: &Arc<Core>, passes: bool) -> Self {
+        let lease = Lease { held, pass, core: Handle::of(core) };
         Self { lease, passes, over: false, counted: false, guard: None }
     }
 
     /// Of a lease that a guard has from its beginning, and that is counted as such.
-    pub(super) fn of_guard(held: Arc<Held>, core: Arc<Core>, passes: bool, meter: Meter) -> Self {
+    pub(super) fn of_guard(held: Arc<Held>, core: Arc<Handle>, passes: bool, meter: Meter) -> Self {
         let hold = meter.hold();
         let lease = Lease { held, pass: 0, core };
         Self { lease, passes, over: false, counted: true, guard: Some((meter, hold)) }
@@ -64,7 +65,7 @@ impl Tenure {
     /// It is that of a guard, and counts as one until it is dropped.
     pub(super) fn counts(&mut self) {
         if !std::mem::replace(&mut self.counted, true) {
-            self.lease.core.guards.add();
+            self.lease.core.guard_made();
         }
     }
 
@@ -206,7 +207,7 @@ impl Core {
 
     /// A lease that nobody has was renewed, or could not be: it goes to the next in line, or back.
     pub(super) fn pass_on_or_give_back(self: &Arc<Self>, held: Arc<Held>, pass: u32) {
-        drop(Tenure::new(held, pass, self.clone(), true));
+        drop(Tenure::new(held, pass, self, true));
         self.renewals.passing.remove();
     }
 }

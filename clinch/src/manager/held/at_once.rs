@@ -1,27 +1,25 @@
 //! A lease whose grant and whose end are one step each, because its engine is in this process.
 
-use std::sync::Arc;
-
-use tokio::time::Instant;
-
+use super::asked::Asked;
 use super::counted::Counted;
 use super::{Held, Loss, Phase, Window};
 use crate::lease::Attempt;
+use crate::stamp::Stamp;
 use crate::store::Release;
 use crate::telemetry::Meter;
 
 impl Held {
     /// What was granted to one whose guard has it from the beginning.
     pub(in crate::manager) fn granted_at_once(
-        attempt: Arc<Attempt>,
-        window: Window,
-        since: Instant,
+        attempt: Attempt,
+        window: &Window,
+        since: Stamp,
         heard_since: Option<u64>,
         meter: &Meter,
         renews: bool,
     ) -> Self {
         let counted = Some(Counted::new(meter, renews));
-        Self::new(attempt, window, since, heard_since, Phase::Held, counted)
+        Self::new(Asked::Own(attempt), window, since, heard_since, Phase::Held, counted)
     }
 
     /// Ends it in the moment in which the engine is told, if it is simply held under this number and that tells that it was
@@ -32,10 +30,10 @@ impl Held {
         tell: impl FnOnce(&Attempt) -> Option<Release>,
     ) -> Option<Release> {
         let mut state = self.state();
-        if state.phase != Phase::Held || state.pass != pass || self.degraded || self.left.is_some() {
+        if state.phase != Phase::Held || state.pass != pass || self.degraded || self.leaves_something() {
             return None;
         }
-        let answer = tell(&self.attempt)?;
+        let answer = tell(&self.asked)?;
         state.phase = Phase::Ended(Loss::Released);
         state.counted = None;
         self.changed(state);

@@ -1,8 +1,7 @@
 //! What is counted and logged of a lease while a guard has it: that it is lost, and how its holder's time with it ended.
 
-use tokio::time::Instant;
-
 use super::{Held, Loss, Phase, State};
+use crate::stamp::Stamp;
 use crate::telemetry::{Lost, Meter, Released, Renewed};
 
 /// By whom a lease is counted while a guard has it.
@@ -64,7 +63,7 @@ impl Held {
 
     /// Whether its validity has ended, by our own careful count, however it stands.
     pub(in crate::manager) fn has_run_out(&self) -> bool {
-        Instant::now() >= self.state().window.valid_until
+        Stamp::now() >= self.state().valid_until
     }
 
     /// Counts and logs a loss that was noted. Not under the lock: whoever listens may take their time.
@@ -97,7 +96,7 @@ impl Held {
         let (key, guard, word) = (self.on(), meter.guard(), outcome.word());
         match outcome {
             Released::GivenBack | Released::Completed | Released::Kept | Released::Passed => {
-                let held_ms = || self.since.elapsed().as_secs_f64() * 1e3;
+                let held_ms = || Stamp::now().since(self.since).as_secs_f64() * 1e3;
                 tracing::debug!(%key, guard, outcome = word, held_ms = held_ms(), "released");
             }
             Released::Engine => tracing::warn!(

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Held, Phase};
+use crate::stamp::Stamp;
 use crate::sync::atomic::Ordering;
 
 /// How often a lease may be passed on before it goes back to the engine, so that other processes get their turn. Less than
@@ -35,7 +36,7 @@ impl Held {
     /// passed on too often. With less than half its validity left it must be renewed first.
     pub(in crate::manager) fn pass_on(&self, pass: u32, to_scope: u64) -> Passing {
         let mut state = self.state();
-        let fresh = pass < MOST_PASSES && self.since.elapsed() < PASSED_FOR;
+        let fresh = pass < MOST_PASSES && Stamp::now().since(self.since) < PASSED_FOR;
         if self.degraded || state.pass != pass || !fresh {
             return Passing::No;
         }
@@ -45,11 +46,11 @@ impl Held {
         }
         state.pass += 1;
         self.scope.store(to_scope, Ordering::Release);
-        let (number, allowance) = (state.pass, state.window.allowance);
+        let (number, allowance) = (state.pass, state.allowance());
         state.counted = None;
         // Whoever looks at it under the old number learns that it is over.
         self.changed(state);
-        let ttl = self.attempt.ttl();
+        let ttl = self.asked.ttl();
         if left * 2 >= ttl {
             Passing::Passed { number, renew: left + allowance + ttl / AS_GOOD_AS_NEW < ttl }
         } else {
@@ -64,9 +65,9 @@ impl Held {
 
     /// When it can be passed on no more, unless it is renewed before; `None` if it cannot any more.
     pub(in crate::manager) fn passed_until(&self) -> Option<Instant> {
-        let end = self.since + PASSED_FOR;
+        let end = self.since.after(PASSED_FOR);
         let state = self.state();
-        let passes = state.phase == Phase::Held && Instant::now() < end && !state.remaining().is_zero();
-        passes.then(|| end.min(state.window.valid_until))
+        let passes = state.phase == Phase::Held && Stamp::now() < end && !state.remaining().is_zero();
+        passes.then(|| end.min(state.valid_until).instant())
     }
 }

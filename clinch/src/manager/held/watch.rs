@@ -13,7 +13,7 @@ const TIMER_GRANULARITY: Duration = Duration::from_millis(1);
 impl Held {
     /// What those who look at it are told by. Nearly nobody does.
     fn changes(&self) -> &Notify {
-        self.changed.get_or_init(Box::default)
+        &self.rare().changed
     }
 
     /// Waits until the lease no longer protects the one who has it under `pass`: no later than the end of its validity,
@@ -48,7 +48,7 @@ impl Held {
                 self.end_locked(state, Loss::Expired);
                 Ok(Loss::Expired)
             }
-            Phase::Held => Err(state.window.valid_until),
+            Phase::Held => Err(state.valid_until.instant()),
         }
     }
 
@@ -58,8 +58,8 @@ impl Held {
         state.watched = true;
         match state.standing() {
             Standing::Over => None,
-            Standing::Valid => Some(state.window.valid_until),
-            Standing::Releasing => Some(state.window.engine_until),
+            Standing::Valid => Some(state.valid_until.instant()),
+            Standing::Releasing => Some(state.engine_until.instant()),
         }
     }
 

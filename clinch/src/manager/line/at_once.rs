@@ -6,11 +6,13 @@ use std::sync::Arc;
 use super::Lines;
 use super::known::Known;
 use crate::lease::{Claim, Mode};
+use crate::manager::handle::Handle;
 use crate::manager::held::{Held, Standing};
 
 /// What came of a try at an engine that answers at once.
 pub(in crate::manager) enum Tried {
-    Granted(Arc<Held>),
+    /// With the hold on the core of the guard that has it, which is counted.
+    Granted(Arc<Held>, Arc<Handle>),
     Denied,
     /// There is more to do than to take what the engine says.
     NotAtOnce(Claim),
@@ -37,7 +39,7 @@ impl Lines {
             };
         }
         let tried = ask(claim);
-        if let Tried::Granted(held) = &tried {
+        if let Tried::Granted(held, _) = &tried {
             shard.insert(Known::Lease(held.clone()));
         }
         tried

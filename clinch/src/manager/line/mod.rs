@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::held::{Held, Standing};
 use super::release::Releases;
+use crate::apart::Apart;
 use crate::key::hash::{OfKey, Table, shard};
 use crate::lease::{Attempt, Claim, ClaimKey, Token};
 use crate::store::{Denial, StoreError};
@@ -38,14 +39,15 @@ use slot::Slot;
 
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 
-const SHARDS: usize = 32;
+/// A power of two. So many that two threads with keys of their own rarely meet; fewer where every lock is a step of a schedule.
+const SHARDS: usize = if cfg!(shuttle) { 32 } else { 256 };
 /// How many revocations are remembered during one call; nobody revokes more by hand.
 const MOST_REVOKED: usize = 64;
 
 /// Local state of all keys.
 #[derive(Debug)]
 pub(super) struct Lines {
-    shards: Box<[Mutex<Table<Known>>]>,
+    shards: Box<[Apart<Mutex<Table<Known>>>]>,
     /// Where attempts go that nobody is left to go on with.
     releases: Arc<Releases>,
 }
@@ -156,7 +158,7 @@ pub(super) enum HeadTurn<'a> {
 
 impl Lines {
     pub(super) fn new(releases: Arc<Releases>) -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), releases }
+        Self { shards: (0..SHARDS).map(|_| Apart::default()).collect(), releases }
     }
 
     fn shard(&self, on: &ClaimKey) -> MutexGuard<'_, Table<Known>> {
@@ -428,7 +430,7 @@ impl Lines {
     /// In how many ways a key is wanted at the most; for tests.
     #[cfg(test)]
     pub(super) fn most_lanes(&self) -> usize {
-        let lanes = |shard: &Mutex<Table<Known>>| {
+        let lanes = |shard: &Apart<Mutex<Table<Known>>>| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.iter().filter_map(Known::slot).map(|slot| slot.lanes.len()).max().unwrap_or_default()
         };

@@ -9,6 +9,7 @@ use super::{Flight, Handed, HeadTurn, LineSeat, Lines, Shape};
 use crate::key::Key;
 use crate::lease::{Attempt, Claim, Token};
 use crate::manager::held::{Held, Window};
+use crate::stamp::Stamp;
 use crate::store::{Denial, Wakeups};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -33,9 +34,9 @@ fn granted(lines: &Lines, claim: &Claim) -> Arc<Held> {
     let flight = Flight { attempt, boot_at: None, doubtful: false, heard_since: None };
     let now = Instant::now();
     let window = Window {
-        valid_until: now + TTL,
+        valid_until: Stamp::of(now + TTL),
         boot_until: None,
-        engine_until: now + TTL,
+        engine_until: Stamp::of(now + TTL),
         allowance: Duration::ZERO,
     };
     let held = Arc::new(Held::granted(&flight, window, now, Vec::new(), 0));

@@ -7,21 +7,26 @@ use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
+use super::entered::Entered;
 use super::fences::Fences;
-use super::records::{Kept, Room};
+use super::records::{Kept, RecordRoom};
+use super::room::Room;
 use super::shard::{Entry, Shard};
+use crate::apart::Apart;
 use crate::key;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Record, Token};
-use crate::store::{ErrorKind, Notice, Release, Renewal, Revocation, StoreError, Verdict};
+use crate::stamp::Stamp;
+use crate::store::{Asks, ErrorKind, Notice, Release, Renewal, Revocation, StoreError, Verdict};
 use crate::stores::rules::Moment;
-use crate::stores::rules::entry::{Call, Finish, Leaving};
+use crate::stores::rules::entry::{Call, Finish};
 use crate::stores::rules::steps::{self, Table};
 use crate::stores::with_record;
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{self, Mutex, MutexGuard, PoisonError};
 
-/// A power of two, so that picking a shard is a mask; enough that two cores rarely meet.
-pub(super) const SHARDS: usize = 64;
+/// A power of two, so that picking a shard is a mask. So many that two cores rarely meet; fewer where every lock is a step of a
+/// schedule.
+pub(super) const SHARDS: usize = if cfg!(shuttle) { 64 } else { 256 };
 /// An expired lease leaves memory at the latest this long after its end.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How many revocations a slow listener may fall behind before it misses some.
@@ -29,12 +34,9 @@ const REVOCATIONS: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) shards: Box<[Mutex<Shard>]>,
-    /// How much is in memory: places, held or with a record, waiting writers, and those in queues. It changes under the lock of the shard whose
-    /// content it counts.
-    pub(super) live: AtomicUsize,
-    pub(super) max_leases: usize,
-    pub(super) records: Room,
+    pub(super) shards: Box<[Apart<Mutex<Shard>>]>,
+    pub(super) room: Room,
+    pub(super) records: RecordRoom,
     sweeping: AtomicBool,
     started: Instant,
     /// Milliseconds after `started` at which everything was swept last.
@@ -100,11 +102,12 @@ impl Table for Locks<'_> {
     }
 
     fn reserve(&mut self, new: usize) -> Result<(), StoreError> {
-        self.shared.reserve(new)
+        // It is the store's bound, so any of the shards will do.
+        self.shared.room.take(&mut self.shards.of_mut(0).spare, new)
     }
 
     fn give_back(&mut self, gone: usize) {
-        self.shared.live.fetch_sub(gone, Ordering::Relaxed);
+        self.shared.room.give_back(&mut self.shards.of_mut(0).spare, gone);
     }
 
     fn fence(&mut self, floor: Fence) -> Fence {
@@ -120,10 +123,9 @@ impl Shared {
     pub(super) fn new(max_leases: usize, max_record_bytes: usize) -> Self {
         let (revoked, _) = broadcast::channel(REVOCATIONS);
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            live: AtomicUsize::new(0),
-            max_leases,
-            records: Room::new(max_record_bytes),
+            shards: (0..SHARDS).map(|_| Apart::default()).collect(),
+            room: Room::new(max_leases, SHARDS),
+            records: RecordRoom::new(max_record_bytes),
             sweeping: AtomicBool::new(false),
             started: Instant::now(),
             last_sweep: AtomicU64::new(0),
@@ -142,7 +144,11 @@ impl Shared {
             [claim] => Locked::One(self.shard(claim.on())),
             _ => self.lock_several(claims),
         };
-        Locks { shared: self, claims, shards, woken: 0 }
+        let mut locks = Locks { shared: self, claims, shards, woken: 0 };
+        for (i, claim) in claims.iter().enumerate() {
+            locks.shards.of_mut(i).unfold(claim.on());
+        }
+        locks
     }
 
     fn lock_several(&self, claims: &[Claim]) -> Locked<'_> {
@@ -159,28 +165,53 @@ impl Shared {
     /// Removes what has expired on this key.
     fn tidy(&self, shard: &mut Shard, on: &ClaimKey, now: Instant) {
         if let Some(gone) = shard.with(on, |entry| entry.tidy(now)) {
-            self.live.fetch_sub(gone, Ordering::Relaxed);
+            self.room.give_back(&mut shard.spare, gone);
         }
     }
 
-    pub(super) fn acquire(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
-        steps::serves(attempt)?;
-        let now = Instant::now();
-        attempt.sent_from(now);
+    /// `shared` is the attempt itself, where it can be kept instead of a copy.
+    pub(super) fn acquire(
+        &self,
+        attempt: &Attempt,
+        shared: Option<&Arc<dyn Asks>>,
+        now: Instant,
+    ) -> Result<Verdict, StoreError> {
+        let sent = Stamp::of(now);
         if let Some(claim) = steps::plain(attempt) {
-            let room = || self.reserve(1).is_ok();
-            let place = || steps::place_alone(attempt, claim, now);
-            if self.shard(claim.on()).enter_alone(claim.on(), room, place) {
+            attempt.sent_from(sent);
+            let room = |spare: &mut usize| self.room.take(spare, 1).is_ok();
+            let holder = || match shared {
+                Some(shared) => Entered::Plain(shared.clone(), sent.after(claim.ttl())),
+                None => Entered::new(claim.on(), Entry::alone(steps::place_alone(attempt, claim, now))),
+            };
+            if self.shard(claim.on()).enter_alone(claim.on(), room, holder) {
                 return Ok(Verdict::granted());
             }
         }
+        steps::serves(attempt)?;
+        attempt.sent_from(sent);
         match self.decide(attempt, now) {
-            // Room may be taken by leases that have expired but were not swept yet.
-            Err(error) if error.kind() == ErrorKind::Full && self.sweep_if_due() => {
+            // Room may be taken by leases that have expired but were not swept yet, and be kept in other shards.
+            Err(error) if error.kind() == ErrorKind::Full && (self.sweep_if_due() | self.gather_room()) => {
                 self.decide(attempt, Instant::now())
             }
             answer => answer,
         }
+    }
+
+    /// Takes back the room that shards keep for themselves; says whether they may have had any.
+    pub(super) fn gather_room(&self) -> bool {
+        let keeps = self.room.is_kept();
+        if keeps {
+            self.shards.iter().for_each(|shard| self.room.gather(&mut locked(shard).spare));
+        }
+        keeps
+    }
+
+    /// How much is in memory: places, held or with a record, waiting writers, and those in queues.
+    pub(super) fn len(&self) -> usize {
+        let spare = || self.shards.iter().map(|shard| locked(shard).spare).sum();
+        self.room.taken(if self.room.is_kept() { spare() } else { 0 })
     }
 
     /// `now` is from before the locks: what ended while they were waited for had not when this was asked.
@@ -189,23 +220,15 @@ impl Shared {
         steps::acquire(&mut locks, attempt, now)
     }
 
-    /// Makes room for `new` leases, or fails.
-    fn reserve(&self, new: usize) -> Result<(), StoreError> {
-        let before = self.live.fetch_add(new, Ordering::Relaxed);
-        if new == 0 || before + new <= self.max_leases {
-            return Ok(());
-        }
-        self.live.fetch_sub(new, Ordering::Relaxed);
-        let message = format!(
-            "the memory store holds {before} leases and its bound is {}; release some, use shorter TTLs, or raise the bound",
-            self.max_leases
-        );
-        Err(StoreError::not_applied(ErrorKind::Full, message))
-    }
-
     pub(super) fn renew(&self, lease: &Attempt) -> Renewal {
-        let mut locks = self.lock(lease.claims());
         let now = Instant::now();
+        if let [claim] = lease.claims() {
+            let until = Stamp::of(now).after(claim.ttl());
+            if self.shard(claim.on()).extend_alone(claim.on(), lease.token(), now, until) {
+                return Renewal::Extended { sent_at: now };
+            }
+        }
+        let mut locks = self.lock(lease.claims());
         if steps::renew(&mut locks, lease, now) { Renewal::Extended { sent_at: now } } else { Renewal::Lost }
     }
 
@@ -213,7 +236,7 @@ impl Shared {
         if let [claim] = lease.claims() {
             let mut shard = self.shard(claim.on());
             if shard.leave_alone(claim.on(), lease.token(), Instant::now()) {
-                self.live.fetch_sub(1, Ordering::Relaxed);
+                self.room.give_back(&mut shard.spare, 1);
                 return Release { held: true, conclusive: true, woken: Some(0) };
             }
         }
@@ -262,17 +285,12 @@ impl Shared {
         let mut shard = self.shard(on);
         self.tidy(&mut shard, on, now);
         let Some(leaving) = shard.with(on, |entry| entry.end(token, now)).flatten() else { return false };
-        self.left(&shard, on, &leaving);
+        self.room.give_back(&mut shard.spare, leaving.gone);
+        shard.wake(on, &leaving.call);
         // An error only says that nobody listens.
         let revocation = Revocation { on: on.clone(), token: token.clone() };
         let _ = self.revoked.send(Notice::Revoked(revocation));
         true
-    }
-
-    /// Counts what was given back, and wakes those it is for; how many.
-    fn left(&self, shard: &Shard, on: &ClaimKey, leaving: &Leaving) -> usize {
-        self.live.fetch_sub(leaving.gone, Ordering::Relaxed);
-        shard.wake(on, &leaving.call)
     }
 
     /// Sweeps every shard, unless that was done a moment ago; says whether it did.
@@ -292,7 +310,7 @@ impl Shared {
         for shard in &self.shards {
             let mut shard = locked(shard);
             let swept = shard.sweep(Instant::now());
-            self.live.fetch_sub(swept, Ordering::Relaxed);
+            self.room.give_back(&mut shard.spare, swept);
         }
     }
 
@@ -313,7 +331,7 @@ impl Shared {
                 tokio::time::sleep(SWEEP_INTERVAL).await;
                 let Some(shared) = running.0.upgrade() else { return };
                 shared.sweep();
-                if shared.live.load(Ordering::Relaxed) == 0 {
+                if shared.len() == 0 {
                     return;
                 }
             }

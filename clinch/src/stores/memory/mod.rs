@@ -6,14 +6,15 @@
 //! process.
 
 mod engine;
+mod entered;
 mod fences;
 mod records;
+mod room;
 mod shard;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use super::StoreOptions;
 use super::rules::Moment;
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
 use crate::store::{
-    AtOnce, Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError,
+    Asks, AtOnce, Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreError,
     StoreFuture, Verdict, Wakeups,
 };
 
@@ -100,7 +101,7 @@ impl MemoryStore {
     /// [`ErrorKind::Full`], and the lease stays as it was.
     #[must_use]
     pub fn with_max_record_bytes(self, max_record_bytes: usize) -> Self {
-        Self::bounded(self.shared.max_leases, max_record_bytes)
+        Self::bounded(self.shared.room.max(), max_record_bytes)
     }
 
     fn bounded(max_leases: usize, max_record_bytes: usize) -> Self {
@@ -110,7 +111,7 @@ impl MemoryStore {
     /// How much is in memory: leases and records, those included that have expired but were not swept yet, waiting
     /// writers, and attempts in queues.
     pub fn len(&self) -> usize {
-        self.shared.live.load(Ordering::Relaxed)
+        self.shared.len()
     }
 
     /// How many bytes the records in memory have, those included that have expired but were not swept yet.
@@ -129,7 +130,7 @@ impl MemoryStore {
         for shard in &self.shared.shards {
             let mut shard = locked(shard);
             let forgotten = shard.clear();
-            self.shared.live.fetch_sub(forgotten, Ordering::Relaxed);
+            self.shared.room.give_back(&mut shard.spare, forgotten);
         }
         self.shared.fences.forget();
     }
@@ -173,7 +174,10 @@ impl Store for MemoryStore {
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
-        Box::pin(async move { self.acquire_now(attempt) })
+        Box::pin(async move {
+            self.shared.ensure_sweeper();
+            self.shared.acquire(attempt, None, Instant::now())
+        })
     }
 
     fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal> {
@@ -214,9 +218,8 @@ impl Store for MemoryStore {
     fn inspect<'a>(&'a self, on: &'a ClaimKey) -> StoreFuture<'a, Vec<Holder>> {
         Box::pin(async move {
             let now = Instant::now();
-            let shard = self.shared.shard(on);
-            let holders = shard.get(on).into_iter().flat_map(|entry| entry.live(now));
-            Ok(holders.map(|place| place.holder(on, now)).collect())
+            let holders = self.shared.shard(on).holders_on(on, now);
+            Ok(holders)
         })
     }
 
@@ -226,7 +229,7 @@ impl Store for MemoryStore {
             let start = usize::try_from(cursor.position()).unwrap_or(SHARDS).min(SHARDS);
             let mut page = Page::default();
             for (index, shard) in self.shared.shards.iter().enumerate().skip(start) {
-                page.holders.extend(locked(shard).live(now).map(|(on, place)| place.holder(on, now)));
+                page.holders.extend(locked(shard).holders(now));
                 if page.holders.len() >= PAGE && index + 1 < SHARDS {
                     page.next = u64::try_from(index + 1).ok().map(Cursor::new);
                     break;
@@ -247,9 +250,9 @@ impl Store for MemoryStore {
 }
 
 impl AtOnce for MemoryStore {
-    fn acquire_now(&self, attempt: &Attempt) -> Result<Verdict, StoreError> {
+    fn acquire_now(&self, attempt: Arc<dyn Asks>, now: Instant) -> Result<Verdict, StoreError> {
         self.shared.ensure_sweeper();
-        self.shared.acquire(attempt)
+        self.shared.acquire((*attempt).borrow(), Some(&attempt), now)
     }
 
     fn release_now(&self, lease: &Attempt) -> Result<Release, StoreError> {

@@ -11,7 +11,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Room for records: so many bytes of all of them together.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct RecordRoom {
     taken: Arc<AtomicUsize>,
     max: usize,
 }
@@ -23,7 +23,7 @@ pub(super) struct Kept {
     taken: Arc<AtomicUsize>,
 }
 
-impl Room {
+impl RecordRoom {
     pub(super) fn new(max: usize) -> Self {
         Self { taken: Arc::default(), max }
     }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::entered::Entered;
 use super::records::Kept;
-use crate::key::hash::{ByKey, OfKey, Table};
-use crate::lease::{ClaimKey, Token};
+use crate::key::hash::{ByKey, Table};
+use crate::lease::{ClaimKey, Holder, Token};
+use crate::stamp::Stamp;
 use crate::stores::rules::entry::{self, Call};
 
 pub(super) type Entry = entry::Entry<Instant, Kept>;
@@ -15,22 +17,11 @@ pub(super) type Place = entry::Place<Instant, Kept>;
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// No entry in here is empty. In boxes, because a table has many free places.
-    entries: Table<Box<Entered>>,
+    /// No entry in here is empty.
+    entries: Table<Entered>,
     streams: ByKey<Vec<Stream>>,
-}
-
-/// A key's entry.
-#[derive(Debug)]
-struct Entered {
-    on: ClaimKey,
-    entry: Entry,
-}
-
-impl OfKey for Box<Entered> {
-    fn on(&self) -> &ClaimKey {
-        &self.on
-    }
+    /// Room that was made here and is not used; see [`Room`](super::room::Room).
+    pub(super) spare: usize,
 }
 
 /// A stream of wake-ups.
@@ -42,14 +33,27 @@ struct Stream {
 }
 
 impl Shard {
+    /// The key's entry, if there is one; of one that was [unfolded](Self::unfold).
     pub(super) fn get(&self, on: &ClaimKey) -> Option<&Entry> {
-        self.entries.get(on).map(|entered| &entered.entry)
+        self.entries.get(on)?.entry()
+    }
+
+    /// What is known of the key is to be looked at.
+    pub(super) fn unfold(&mut self, on: &ClaimKey) {
+        if let Some(mut entered) = self.entries.find(on) {
+            entered.get_mut().unfold();
+        }
+    }
+
+    /// The holders of this key.
+    pub(super) fn holders_on(&self, on: &ClaimKey, now: Instant) -> Vec<Holder> {
+        self.entries.get(on).into_iter().flat_map(|entered| entered.holders(now)).collect()
     }
 
     /// Works on the key's entry, if there is one, and forgets it if it is empty then.
     pub(super) fn with<T>(&mut self, on: &ClaimKey, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
         let mut entered = self.entries.find(on)?;
-        let entry = &mut entered.get_mut().entry;
+        let entry = entered.get_mut().unfold();
         let answer = work(entry);
         if entry.is_empty() {
             entered.remove();
@@ -59,23 +63,34 @@ impl Shard {
 
     /// The key's entry, into which something is put now.
     pub(super) fn entry(&mut self, on: &ClaimKey) -> &mut Entry {
-        let entered =
-            self.entries.find_or_insert(on, || Entered { on: on.clone(), entry: Entry::default() }.into());
-        &mut entered.entry
+        self.entries.find_or_insert(on, || Entered::new(on, Entry::default())).unfold()
     }
 
     /// Puts a holder alone on a key of which nothing is known; `room` says whether there is room.
     pub(super) fn enter_alone(
         &mut self,
         on: &ClaimKey,
-        room: impl FnOnce() -> bool,
-        place: impl FnOnce() -> Place,
+        room: impl FnOnce(&mut usize) -> bool,
+        holder: impl FnOnce() -> Entered,
     ) -> bool {
-        let free = self.entries.get(on).is_none() && room();
+        let free = self.entries.get(on).is_none() && room(&mut self.spare);
         if free {
-            self.entries.insert(Box::new(Entered { on: on.clone(), entry: Entry::alone(place()) }));
+            self.entries.insert(holder());
         }
         free
+    }
+
+    /// Makes the lease of this token last until then, if it is all that is known of its key.
+    pub(super) fn extend_alone(&mut self, on: &ClaimKey, token: &Token, now: Instant, until: Stamp) -> bool {
+        let Some(mut entered) = self.entries.find(on) else { return false };
+        let only = entered.get().is_only(token, now);
+        match entered.get_mut() {
+            Entered::Plain(_, expires) if only => {
+                *expires = until.max(*expires);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Ends the lease of this token, if it is all that is known of its key and nobody is to be woken.
@@ -84,7 +99,7 @@ impl Shard {
             return false;
         }
         let Some(entered) = self.entries.find(on) else { return false };
-        let only = entered.get().entry.is_only(token, now);
+        let only = entered.get().is_only(token, now);
         if only {
             entered.remove();
         }
@@ -95,8 +110,9 @@ impl Shard {
     pub(super) fn sweep(&mut self, now: Instant) -> usize {
         let mut swept = 0;
         self.entries.retain(|entered| {
-            swept += entered.entry.tidy(now);
-            !entered.entry.is_empty()
+            let (gone, empty) = entered.tidy(now);
+            swept += gone;
+            !empty
         });
         self.entries.shrink();
         swept
@@ -104,7 +120,7 @@ impl Shard {
 
     /// How much of the store's bound is in here.
     pub(super) fn size(&self) -> usize {
-        self.entries.iter().map(|entered| entered.entry.size()).sum()
+        self.entries.iter().map(Entered::size).sum()
     }
 
     /// Removes everything and says how much that was.
@@ -114,10 +130,8 @@ impl Shard {
         forgotten
     }
 
-    pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = (&ClaimKey, &Place)> {
-        self.entries
-            .iter()
-            .flat_map(move |entered| entered.entry.live(now).map(move |place| (&entered.on, place)))
+    pub(super) fn holders(&self, now: Instant) -> impl Iterator<Item = Holder> {
+        self.entries.iter().flat_map(move |entered| entered.holders(now))
     }
 
     pub(super) fn subscribe(&mut self, on: &ClaimKey, signal: &Arc<Notify>, queued: Option<&Token>) {

@@ -61,6 +61,8 @@ async fn denied(store: &MemoryStore, attempt: &Attempt) {
 
 /// Nothing is counted, and nothing is there that is not counted.
 fn assert_empty(store: &MemoryStore) {
+    assert_eq!(store.len(), 0);
+    store.shared.gather_room();
     let entries: Vec<String> = store
         .shared
         .shards

@@ -44,6 +44,7 @@ use super::in_flight::Purpose;
 use super::rules::steps::serves;
 use super::{StoreOptions, with_record};
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
+use crate::stamp::Stamp;
 use crate::store::{
     About, Capabilities, Cursor, Diagnosis, Effect, ErrorKind, Page, Release, Renewal, Revocations, Store,
     StoreAnswers, StoreError, StoreFuture, Verdict, Wakeups,
@@ -227,7 +228,7 @@ impl<A: Borrow<Attempt>> Drop for Sending<'_, A> {
         let Some(began) = self.ticket.give_up() else { return };
         for attempt in self.attempts {
             let attempt = attempt.borrow();
-            attempt.sent_from(began);
+            attempt.sent_from(Stamp::of(began));
             if self.answered {
                 attempt.route().answered_over(self.lane);
             } else {
