@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "redis")]
-use tokio::sync::SemaphorePermit;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::store::{ErrorKind, StoreError};
@@ -47,25 +45,25 @@ impl InFlight {
         }
     }
 
-    /// Takes a place, if one is free and nobody waits for it. It is taken until it is [given back](Self::give_back).
+    /// Takes up to so many places, as many as are free and nobody waits for, and says how many. They are taken until they are
+    /// [given back](Self::give_back).
     #[cfg(feature = "redis")]
-    pub(super) fn take_now(&self, purpose: Purpose) -> bool {
+    pub(super) fn take_now(&self, purpose: Purpose, most: usize) -> usize {
         if purpose == Purpose::Upkeep {
-            return self.places.try_acquire().map(SemaphorePermit::forget).is_ok();
+            return take(&self.places, most);
         }
-        let Ok(other) = self.for_others.try_acquire() else { return false };
-        let Ok(place) = self.places.try_acquire() else { return false };
-        other.forget();
-        place.forget();
-        true
+        let others = take(&self.for_others, most);
+        let places = take(&self.places, others);
+        give(&self.for_others, others - places);
+        places
     }
 
-    /// Gives back what was taken for this purpose.
+    /// Gives back so many of those that were taken for this purpose.
     #[cfg(feature = "redis")]
-    pub(super) fn give_back(&self, purpose: Purpose) {
-        self.places.add_permits(1);
+    pub(super) fn give_back(&self, purpose: Purpose, count: usize) {
+        give(&self.places, count);
         if purpose != Purpose::Upkeep {
-            self.for_others.add_permits(1);
+            give(&self.for_others, count);
         }
     }
 
@@ -86,5 +84,26 @@ impl InFlight {
             self.most
         );
         StoreError::not_applied(ErrorKind::Overloaded, message)
+    }
+}
+
+/// Takes permits, up to so many.
+#[cfg(feature = "redis")]
+fn take(permits: &Semaphore, most: usize) -> usize {
+    loop {
+        let count = most.min(permits.available_permits());
+        let Ok(wanted @ 1..) = u32::try_from(count) else { return 0 };
+        // Otherwise somebody else was faster.
+        if let Ok(taken) = permits.try_acquire_many(wanted) {
+            taken.forget();
+            return count;
+        }
+    }
+}
+
+#[cfg(feature = "redis")]
+fn give(permits: &Semaphore, count: usize) {
+    if count > 0 {
+        permits.add_permits(count);
     }
 }

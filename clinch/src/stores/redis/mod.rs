@@ -206,15 +206,20 @@ impl Store for RedisStore {
             let simple = attempt.sent_at().is_none() && self.replicas.is_none() && !self.link.votes();
             let plain = simple && self.contended.is_free(on, attempt.patience());
             let set = if plain { claims::set(&self.names, attempt) } else { None };
-            let mut over = None;
-            let sending = |connection: &_| over = Some(going_out(attempt, connection));
+            let mut flight = Flight { attempt, over: None };
+            let sending = |connection: &Arc<Connection>| {
+                attempt.sending();
+                if self.link.votes() {
+                    // The rest of a ballot may be taken back while it is still being ended.
+                    attempt.route().sending_over(connection);
+                }
+                flight.over = Some(connection.clone());
+            };
             let answer = match set {
                 Some(set) => self.link.run_after(set, &call, sending).await,
                 None => self.link.run(Purpose::Grant, &call(), None, sending).await,
             };
-            if let Some(connection) = over {
-                came_back(attempt, &connection, answer.as_ref().err());
-            }
+            flight.ends(answer.as_ref().err());
             let (answer, too_few) = confirm::read(answer?, self.replicas)?;
             let verdict = claims::verdict(attempt, answer)?;
             self.contended.answered(on, &verdict);
@@ -354,9 +359,42 @@ fn going_out(attempt: &Attempt, connection: &Arc<Connection>) -> Arc<Connection>
     connection.clone()
 }
 
-/// Notes that it was answered, if it was: an error that says "not applied" is an answer too.
+/// An acquire that was sent. The connection is noted when it ends without an answer, also because its future is dropped: until
+/// then nobody asks for it, since whoever takes an attempt back has ended its acquire first. So what is answered, as nearly
+/// everything is, notes nothing.
+struct Flight<'a> {
+    attempt: &'a Attempt,
+    over: Option<Arc<Connection>>,
+}
+
+impl Flight<'_> {
+    /// Something came of it, or nothing in time.
+    fn ends(&mut self, error: Option<&StoreError>) {
+        if is_answer(error)
+            && let Some(connection) = self.over.take()
+        {
+            // An earlier one may have gone the same way: it was answered before this one.
+            self.attempt.route().answered_over(&connection);
+        }
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.over.take() {
+            self.attempt.route().sending_over(&connection);
+        }
+    }
+}
+
+/// Whether it was answered: an error that says "not applied" is an answer too.
+fn is_answer(error: Option<&StoreError>) -> bool {
+    error.is_none_or(|error| error.effect() == Effect::NotApplied)
+}
+
+/// Notes that it was answered, if it was.
 fn came_back(attempt: &Attempt, over: &Arc<Connection>, error: Option<&StoreError>) {
-    if error.is_none_or(|error| error.effect() == Effect::NotApplied) {
+    if is_answer(error) {
         attempt.route().answered_over(over);
     }
 }

@@ -1,10 +1,12 @@
 //! The task of a connection: it writes what is to go out, reads what comes, and tells the callers, also those whose time is
 //! up.
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, ready};
 
 use redis::{RedisError, RedisResult, Value};
@@ -12,20 +14,68 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{Queue, Sent, Shared, Went, gone, reply};
+use super::packed::Answers;
+use super::{Call, Calls, Inbox, KEPT, Shared, Went, gone, reply};
 use crate::stores::in_flight::{InFlight, Purpose};
 
 /// How much is read at a time; answers that are longer make more room for themselves.
 const CHUNK: usize = 16 * 1024;
-/// Buffers that have grown beyond this are given up when they are empty.
-const KEPT: usize = 4 * CHUNK;
 
 /// A place that is waited for.
 type Place = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// A call whose answer is due.
+struct Sent {
+    /// How many are missing.
+    due: usize,
+    /// Those that have come, where there are several.
+    come: Option<Vec<Value>>,
+    /// Nobody, if he was told that it is late.
+    caller: Option<oneshot::Sender<Went>>,
+    purpose: Purpose,
+    since: Instant,
+    /// How many answers had come when it went out.
+    before: u64,
+}
+
+/// Calls that wait for a place.
+#[derive(Default)]
+struct Waiting {
+    calls: Calls,
+    /// How many have left that the inbox still counts.
+    left: usize,
+}
+
+impl Waiting {
+    fn first(&self) -> Option<&Call> {
+        self.calls.list.front()
+    }
+
+    fn pop(&mut self) -> Option<(Call, &[u8])> {
+        let first = self.calls.pop()?;
+        self.left += 1;
+        Some(first)
+    }
+
+    /// Drops those at the front whose callers are gone: they never go out.
+    fn forget_gone(&mut self) {
+        while self.first().is_some_and(|first| first.caller.is_closed()) {
+            self.pop();
+        }
+    }
+}
+
 pub(super) struct Driver<S> {
     stream: S,
     shared: Arc<Shared>,
+    /// What is changed for what has come, so that nobody waits while that is looked at.
+    empty: [Calls; 2],
+    upkeep: Waiting,
+    others: Waiting,
+    /// Whose answers are due, in order. What is in `out` is among them.
+    sent: VecDeque<Sent>,
+    /// How many answers have come.
+    answers: u64,
     /// What goes out, and how much of it has.
     out: Vec<u8>,
     written: usize,
@@ -39,7 +89,7 @@ pub(super) struct Driver<S> {
     timer: Option<Pin<Box<Sleep>>>,
     /// Waited for where all places are taken by calls over other connections.
     place: Option<Place>,
-    answers: Vec<Value>,
+    /// Who is to be told what.
     told: Vec<(oneshot::Sender<Went>, Went)>,
 }
 
@@ -48,6 +98,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         Self {
             stream,
             shared,
+            empty: Default::default(),
+            upkeep: Waiting::default(),
+            others: Waiting::default(),
+            sent: VecDeque::new(),
+            answers: 0,
             out: Vec::new(),
             written: 0,
             unflushed: false,
@@ -56,7 +111,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             filled: 0,
             timer: None,
             place: None,
-            answers: Vec::new(),
             told: Vec::new(),
         }
     }
@@ -83,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads once, and understands what is whole.
+    /// Reads once, and understands what is whole. Whoever has his answer now has no place any more.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
         if self.filled == self.buffer.len() {
             if self.read > 0 {
@@ -101,81 +155,74 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             return Poll::Ready(Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()));
         }
         self.filled += count;
-        while let Some((answer, length)) = reply::read(&self.buffer[self.read..self.filled])? {
-            self.read += length;
-            self.answers.push(answer);
-        }
+        let mut free = Free::default();
+        let understood = loop {
+            match reply::read(&self.buffer[self.read..self.filled]) {
+                Ok(Some((answer, length))) => {
+                    self.read += length;
+                    self.answered(answer, &mut free);
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.shared.answers.store(self.answers, Ordering::Release);
+        free.give_back(&self.shared.in_flight);
         if self.read == self.filled {
             (self.read, self.filled) = (0, 0);
             if self.buffer.len() > KEPT {
                 self.buffer = vec![0; CHUNK];
             }
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(understood)
     }
 
-    /// Gives the answers to those who wait for them; says how many have all of theirs.
-    fn deliver(&mut self) -> usize {
-        let mut queue = self.shared.queue();
-        for answer in self.answers.drain(..) {
-            queue.answers += 1;
-            // An answer that nobody asked for is nobody's.
-            let Some(first) = queue.sent.front_mut() else { continue };
-            first.due = first.due.saturating_sub(1);
-            let whole = match &mut first.come {
-                Some(come) => {
-                    come.push(answer);
-                    None
-                }
-                None => Some(answer),
-            };
-            if first.due == 0
-                && let Some(Sent { come, caller: Some(caller), purpose, since, .. }) = queue.sent.pop_front()
-            {
-                self.shared.in_flight.give_back(purpose);
-                let answer = whole.unwrap_or_else(|| Value::Array(come.unwrap_or_default()));
-                self.told.push((caller, Went::Out(Ok(answer), since + self.shared.limit)));
+    /// An answer has come: the one who waits for it is to be told.
+    fn answered(&mut self, answer: Value, free: &mut Free) {
+        self.answers += 1;
+        // An answer that nobody asked for is nobody's.
+        let Some(first) = self.sent.front_mut() else { return };
+        first.due = first.due.saturating_sub(1);
+        let whole = match &mut first.come {
+            Some(come) => {
+                come.push(answer);
+                None
             }
+            None => Some(answer),
+        };
+        if first.due > 0 {
+            return;
         }
-        drop(queue);
-        self.tell()
+        if let Some(Sent { come, caller: Some(caller), purpose, since, .. }) = self.sent.pop_front() {
+            let answer = whole.unwrap_or_else(|| Value::Array(come.unwrap_or_default()));
+            free.count(purpose);
+            self.told.push((caller, Went::Out(Ok(answer), since + self.shared.limit)));
+        }
     }
 
-    /// Tells what is to be told.
-    fn tell(&mut self) -> usize {
-        let count = self.told.len();
-        for (caller, went) in self.told.drain(..) {
-            // An error only says that the caller is gone.
-            _ = caller.send(went);
-        }
-        count
-    }
-
-    /// Tells those whose time is up.
+    /// Those whose time is up are to be told.
     fn late(&mut self) {
         let (now, limit) = (Instant::now(), self.shared.limit);
-        let mut queue = self.shared.queue();
-        let Queue { sent, upkeep, others, answers, .. } = &mut *queue;
         let over = |since: Instant| since + limit <= now;
-        for sent in sent.iter_mut().take_while(|sent| over(sent.since)) {
+        let mut free = Free::default();
+        for sent in self.sent.iter_mut().take_while(|sent| over(sent.since)) {
             if let Some(caller) = sent.caller.take() {
-                self.shared.in_flight.give_back(sent.purpose);
-                self.told.push((caller, Went::Late { silent: sent.before == *answers }));
+                free.count(sent.purpose);
+                self.told.push((caller, Went::Late { silent: sent.before == self.answers }));
             }
         }
-        for waiting in [upkeep, others] {
-            while waiting.front().is_some_and(|first| over(first.since)) {
-                self.told.extend(waiting.pop_front().map(|first| (first.caller, Went::Nowhere)));
+        free.give_back(&self.shared.in_flight);
+        for waiting in [&mut self.upkeep, &mut self.others] {
+            while waiting.first().is_some_and(|first| over(first.since)) {
+                self.told.extend(waiting.pop().map(|(first, _)| (first.caller, Went::Nowhere)));
             }
         }
-        drop(queue);
-        self.tell();
     }
 
     /// Sets the timer for the first whose time will be up.
-    fn set_timer(&mut self, queue: &Queue, cx: &mut Context<'_>) {
-        let waiting = [queue.upkeep.front(), queue.others.front()].into_iter().flatten();
-        let sent = queue.sent.iter().find(|sent| sent.caller.is_some());
+    fn set_timer(&mut self, cx: &mut Context<'_>) {
+        let waiting = [self.upkeep.first(), self.others.first()].into_iter().flatten();
+        let sent = self.sent.iter().find(|sent| sent.caller.is_some());
         let first = waiting.map(|waiting| waiting.since).chain(sent.map(|sent| sent.since)).min();
         let due = first.map(|first| first + self.shared.limit);
         match (&mut self.timer, due) {
@@ -188,37 +235,86 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Takes what is to go out next.
+    fn is_anybody_late(&self) -> bool {
+        self.timer.as_ref().is_some_and(|timer| timer.is_elapsed())
+    }
+
+    /// Takes what has come, and sends what has a place.
     fn take(&mut self, cx: &mut Context<'_>) {
-        if self.timer.as_ref().is_some_and(|timer| timer.is_elapsed()) {
-            self.late();
-            self.timer = None;
-        }
         let shared = self.shared.clone();
-        let mut queue = shared.queue();
-        queue.idle = None;
-        if !queue.is_passable() {
-            shared.admit(&mut queue, Instant::now());
+        let mut inbox = shared.inbox();
+        inbox.idle = false;
+        let came = !inbox.is_empty();
+        if came {
+            let [upkeep, others] = &mut self.empty;
+            mem::swap(upkeep, &mut inbox.upkeep.calls);
+            mem::swap(others, &mut inbox.others.calls);
         }
-        if self.out.is_empty() {
-            mem::swap(&mut self.out, &mut queue.out);
+        self.report(inbox);
+        if came {
+            let [upkeep, others] = &mut self.empty;
+            self.upkeep.calls.append(upkeep);
+            self.others.calls.append(others);
         }
+        self.admit(Purpose::Upkeep);
+        self.admit(Purpose::Other);
         if self.timer.is_none() {
-            self.set_timer(&queue, cx);
+            self.set_timer(cx);
         }
+    }
+
+    /// Tells the inbox how many have left since it was told last, and lets in as many of those who wait for room.
+    fn report(&mut self, mut inbox: MutexGuard<'_, Inbox>) {
+        let left = [mem::take(&mut self.upkeep.left), mem::take(&mut self.others.left)];
+        if left == [0, 0] {
+            return;
+        }
+        inbox.upkeep.placeless = inbox.upkeep.placeless.saturating_sub(left[0]);
+        inbox.others.placeless = inbox.others.placeless.saturating_sub(left[1]);
+        if inbox.outside > 0 {
+            drop(inbox);
+            self.shared.room.notify_waiters();
+        }
+    }
+
+    /// Sends what waits, as far as there are places. What is for upkeep goes first, so this is asked for it first.
+    fn admit(&mut self, purpose: Purpose) {
+        let waiting = if purpose == Purpose::Upkeep { &mut self.upkeep } else { &mut self.others };
+        waiting.forget_gone();
+        let count = waiting.calls.list.len();
+        if count == 0 {
+            return;
+        }
+        let mut free = self.shared.in_flight.take_now(purpose, count);
+        let now = Instant::now();
+        while free > 0
+            && let Some((call, bytes)) = waiting.pop()
+        {
+            if call.caller.is_closed() {
+                continue;
+            }
+            free -= 1;
+            self.out.extend_from_slice(bytes);
+            let (due, come) = match call.answers {
+                Answers::One => (1, None),
+                Answers::Several(due) => (due, Some(Vec::with_capacity(due))),
+            };
+            let (purpose, before) = (call.purpose, self.answers);
+            self.sent.push_back(Sent { due, come, caller: Some(call.caller), purpose, since: now, before });
+        }
+        self.shared.in_flight.give_back(purpose, free);
     }
 
     /// Whether there is nothing to do but to wait. Whoever comes then calls this task.
     fn sleeps(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut queue = self.shared.queue();
-        if !queue.out.is_empty() && self.out.is_empty() {
+        if self.is_anybody_late() {
             return false;
         }
-        let purpose = if queue.upkeep.is_empty() { Purpose::Other } else { Purpose::Upkeep };
+        let waits = [&self.upkeep, &self.others].map(|waiting| waiting.first().is_some());
         // Nothing of ours is under way, so no answer of ours will free a place.
-        let wants_place = queue.sent.is_empty() && !queue.is_passable();
-        if wants_place {
+        if self.sent.is_empty() && waits != [false, false] {
             let in_flight = &self.shared.in_flight;
+            let purpose = if waits[0] { Purpose::Upkeep } else { Purpose::Other };
             let place = self.place.get_or_insert_with(|| Box::pin(free(in_flight.clone(), purpose)));
             if place.as_mut().poll(cx).is_ready() {
                 self.place = None;
@@ -227,7 +323,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         } else {
             self.place = None;
         }
-        queue.idle = Some(cx.waker().clone());
+        let shared = self.shared.clone();
+        let mut inbox = shared.inbox();
+        if !inbox.is_empty() {
+            return false;
+        }
+        inbox.idle = true;
+        match &mut inbox.task {
+            Some(task) => task.clone_from(cx.waker()),
+            task => *task = Some(cx.waker().clone()),
+        }
+        self.report(inbox);
         true
     }
 
@@ -235,12 +341,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     fn round(&mut self, cx: &mut Context<'_>) -> Poll<RedisError> {
         let mut told = 0;
         loop {
+            if self.is_anybody_late() {
+                self.late();
+                self.timer = None;
+            }
+            told += self.tell();
             self.take(cx);
             if let Poll::Ready(Err(error)) = self.write(cx) {
                 return Poll::Ready(error.into());
             }
             match self.read(cx) {
-                Poll::Ready(Ok(())) => told += self.deliver(),
+                Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(error),
                 // Those who have their answers now are likely to come again, and what they want goes out together.
                 Poll::Pending if told > 1 => {
@@ -255,23 +366,58 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
 }
 
 impl<S> Driver<S> {
+    /// Tells what is to be told.
+    fn tell(&mut self) -> usize {
+        let count = self.told.len();
+        for (caller, went) in self.told.drain(..) {
+            // An error only says that the caller is gone.
+            _ = caller.send(went);
+        }
+        count
+    }
+
     /// Nothing goes out or comes in any more.
     fn close(&mut self, error: &RedisError) {
-        let mut queue = self.shared.queue();
-        queue.closed = true;
-        queue.idle = None;
-        let waiting = mem::take(&mut queue.upkeep).into_iter().chain(mem::take(&mut queue.others));
-        let sent = mem::take(&mut queue.sent);
-        drop(queue);
-        let sent = sent.into_iter().filter_map(|sent| {
-            let caller = sent.caller?;
-            self.shared.in_flight.give_back(sent.purpose);
-            Some(caller)
-        });
-        for caller in sent.chain(waiting.map(|waiting| waiting.caller)) {
-            _ = caller.send(Went::Out(Err(error.clone()), Instant::now()));
+        let mut inbox = self.shared.inbox();
+        inbox.closed = true;
+        inbox.task = None;
+        let (upkeep, others) = (mem::take(&mut inbox.upkeep.calls), mem::take(&mut inbox.others.calls));
+        drop(inbox);
+        let mut free = Free::default();
+        for sent in self.sent.drain(..) {
+            if let Some(caller) = sent.caller {
+                free.count(sent.purpose);
+                self.told.push((caller, Went::Out(Err(error.clone()), Instant::now())));
+            }
         }
+        free.give_back(&self.shared.in_flight);
+        let waiting = [mem::take(&mut self.upkeep.calls), mem::take(&mut self.others.calls), upkeep, others];
+        for call in waiting.into_iter().flat_map(|calls| calls.list) {
+            self.told.push((call.caller, Went::Out(Err(error.clone()), Instant::now())));
+        }
+        self.tell();
         self.shared.room.notify_waiters();
+    }
+}
+
+/// Places that are free again.
+#[derive(Default)]
+struct Free {
+    upkeep: usize,
+    others: usize,
+}
+
+impl Free {
+    const fn count(&mut self, purpose: Purpose) {
+        match purpose {
+            Purpose::Upkeep => self.upkeep += 1,
+            Purpose::Grant | Purpose::Other => self.others += 1,
+        }
+    }
+
+    fn give_back(&self, in_flight: &InFlight) {
+        in_flight.give_back(Purpose::Upkeep, self.upkeep);
+        in_flight.give_back(Purpose::Other, self.others);
     }
 }
 

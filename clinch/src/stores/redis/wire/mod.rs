@@ -7,7 +7,8 @@
 //! waiting keeps his turn in the order.
 //!
 //! The client library's own connection does the same with a channel, a task, two timers and a general parser; here a call
-//! is its bytes in a buffer and a place in a line, with one timer for all of them (`docs/benchmarks.md` has what it gains).
+//! is its bytes in a box that the task empties, and then a place in a line that only the task knows, with one timer for all
+//! of them (`docs/benchmarks.md` has what it gains).
 //! The library still makes the commands and gives errors their meaning.
 
 mod dial;
@@ -19,7 +20,9 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -39,6 +42,9 @@ use crate::stores::in_flight::{InFlight, Purpose};
 /// How many calls wait for a place, at most. Who comes then waits for room.
 const ROOM: usize = 1024;
 
+/// Buffers that have grown beyond this are given up when they are empty.
+const KEPT: usize = 64 * 1024;
+
 /// What became of a call.
 #[derive(Debug)]
 pub(super) enum Went {
@@ -51,96 +57,107 @@ pub(super) enum Went {
 }
 
 /// A call that goes out as soon as there is a place for it.
-struct Waiting {
-    commands: Packed,
+struct Call {
+    /// How many bytes it takes.
+    length: usize,
+    answers: Answers,
+    purpose: Purpose,
     caller: oneshot::Sender<Went>,
     since: Instant,
 }
 
-/// A call whose answer is due.
-struct Sent {
-    /// How many are missing.
-    due: usize,
-    /// Those that have come, where there are several.
-    come: Option<Vec<Value>>,
-    /// Nobody, if he was told that it is late.
-    caller: Option<oneshot::Sender<Went>>,
-    purpose: Purpose,
-    since: Instant,
-    /// How many answers had come when it went out.
-    before: u64,
+/// Calls in the order in which they came, with their bytes one behind the other. What a caller packed stays his: memory that
+/// one thread takes and another gives back costs both.
+#[derive(Default)]
+struct Calls {
+    list: VecDeque<Call>,
+    bytes: Vec<u8>,
+    /// Where those of the first call begin.
+    at: usize,
 }
 
+impl Calls {
+    fn push(&mut self, call: Call, bytes: &[u8]) {
+        self.list.push_back(call);
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The first call, with its bytes.
+    fn pop(&mut self) -> Option<(Call, &[u8])> {
+        if self.list.is_empty() {
+            self.bytes.clear();
+            self.at = 0;
+        }
+        let first = self.list.pop_front()?;
+        let begin = self.at;
+        self.at += first.length;
+        Some((first, &self.bytes[begin..self.at]))
+    }
+
+    /// Moves all of the others behind these.
+    fn append(&mut self, others: &mut Self) {
+        if self.list.is_empty() {
+            mem::swap(self, others);
+        } else {
+            // What is done is not carried along.
+            self.bytes.drain(..mem::take(&mut self.at));
+            self.bytes.extend_from_slice(&others.bytes[others.at..]);
+            self.list.append(&mut others.list);
+        }
+        others.clear();
+    }
+
+    fn clear(&mut self) {
+        self.list.clear();
+        self.at = 0;
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT);
+    }
+}
+
+/// Those of one kind that have come in.
 #[derive(Default)]
-struct Queue {
-    /// What goes out next.
-    out: Vec<u8>,
-    /// Whose answers are due, in order. What is in `out` is among them.
-    sent: VecDeque<Sent>,
-    upkeep: VecDeque<Waiting>,
-    others: VecDeque<Waiting>,
-    /// How many wait for room in those two.
+struct Come {
+    calls: Calls,
+    /// How many have no place yet, those that the task has taken from here included.
+    placeless: usize,
+}
+
+/// Where calls come in. All that callers and the task share is this, so that they hardly ever meet: it is locked for as long
+/// as it takes to put a call down, or to take all of them.
+#[derive(Default)]
+struct Inbox {
+    upkeep: Come,
+    others: Come,
+    /// How many wait for room.
     outside: usize,
-    /// How many answers have come.
-    answers: u64,
-    /// The task that sends, while it has nothing to do.
-    idle: Option<Waker>,
+    /// The task that sends, and whether it waits to be called.
+    task: Option<Waker>,
+    idle: bool,
     /// Nothing is sent any more.
     closed: bool,
 }
 
-impl Queue {
-    fn waiting(&mut self, purpose: Purpose) -> &mut VecDeque<Waiting> {
-        if purpose == Purpose::Upkeep { &mut self.upkeep } else { &mut self.others }
-    }
-
-    /// Nobody waits for a place.
-    fn is_passable(&self) -> bool {
-        self.upkeep.is_empty() && self.others.is_empty()
-    }
-
-    fn send(&mut self, purpose: Purpose, commands: &Packed, since: Instant, caller: oneshot::Sender<Went>) {
-        self.out.extend_from_slice(&commands.bytes);
-        let (due, come) = match commands.answers {
-            Answers::One => (1, None),
-            Answers::Several(due) => (due, Some(Vec::with_capacity(due))),
-        };
-        let before = self.answers;
-        self.sent.push_back(Sent { due, come, caller: Some(caller), purpose, since, before });
+impl Inbox {
+    /// Nothing has come.
+    fn is_empty(&self) -> bool {
+        self.upkeep.calls.list.is_empty() && self.others.calls.list.is_empty()
     }
 }
 
 struct Shared {
-    queue: Mutex<Queue>,
+    inbox: Mutex<Inbox>,
     room: Notify,
+    /// How many answers have come.
+    answers: AtomicU64,
     in_flight: Arc<InFlight>,
     /// The time limit of a call.
     limit: Duration,
 }
 
 impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends what waits, as far as there are places.
-    fn admit(&self, queue: &mut Queue, now: Instant) {
-        for purpose in [Purpose::Upkeep, Purpose::Other] {
-            while let Some(first) = queue.waiting(purpose).front() {
-                // Its caller is gone: it never goes out.
-                let gone = first.caller.is_closed();
-                if !gone && !self.in_flight.take_now(purpose) {
-                    break;
-                }
-                let Some(waiting) = queue.waiting(purpose).pop_front() else { break };
-                if queue.outside > 0 {
-                    self.room.notify_one();
-                }
-                if !gone {
-                    queue.send(purpose, &waiting.commands, now, waiting.caller);
-                }
-            }
-        }
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,14 +179,20 @@ impl Wire {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let shared = Arc::new(Shared { queue: Mutex::default(), room: Notify::new(), in_flight, limit });
+        let shared = Arc::new(Shared {
+            inbox: Mutex::default(),
+            room: Notify::new(),
+            answers: AtomicU64::new(0),
+            in_flight,
+            limit,
+        });
         let driver = tokio::spawn(Driver::new(stream, shared.clone())).abort_handle();
         Self { shared, driver }
     }
 
     /// How many answers have come.
     pub(super) fn answers(&self) -> u64 {
-        self.shared.queue().answers
+        self.shared.answers.load(Ordering::Acquire)
     }
 
     /// Sends commands, as soon as there is a place for them.
@@ -188,27 +211,25 @@ impl Wire {
         answer.await.unwrap_or_else(|_| Went::Out(Err(gone()), Instant::now()))
     }
 
-    /// Joins those whose answers are due, or those who wait for a place, if there is room.
+    /// Puts the call down, if there is room.
     fn enter(&self, purpose: Purpose, commands: Packed) -> Result<oneshot::Receiver<Went>, Packed> {
         let (caller, answer) = oneshot::channel();
-        let now = Instant::now();
-        let mut queue = self.shared.queue();
-        if queue.closed {
+        let since = Instant::now();
+        let mut inbox = self.shared.inbox();
+        if inbox.closed {
             // The answer says so.
             return Ok(answer);
         }
-        let waiting = queue.waiting(purpose);
-        // Nobody who waits is overtaken by his like.
-        if waiting.is_empty() && self.shared.in_flight.take_now(purpose) {
-            queue.send(purpose, &commands, now, caller);
-        } else if waiting.len() < ROOM {
-            waiting.push_back(Waiting { commands, caller, since: now });
-        } else {
+        let come = if purpose == Purpose::Upkeep { &mut inbox.upkeep } else { &mut inbox.others };
+        if come.placeless >= ROOM {
             return Err(commands);
         }
-        let idle = queue.idle.take();
-        drop(queue);
-        if let Some(driver) = idle {
+        come.placeless += 1;
+        let Packed { bytes, answers } = &commands;
+        come.calls.push(Call { length: bytes.len(), answers: *answers, purpose, caller, since }, bytes);
+        let driver = if mem::take(&mut inbox.idle) { inbox.task.clone() } else { None };
+        drop(inbox);
+        if let Some(driver) = driver {
             driver.wake();
         }
         Ok(answer)
@@ -244,13 +265,13 @@ struct Outside<'a>(&'a Shared);
 
 impl<'a> Outside<'a> {
     fn new(shared: &'a Shared) -> Self {
-        shared.queue().outside += 1;
+        shared.inbox().outside += 1;
         Self(shared)
     }
 }
 
 impl Drop for Outside<'_> {
     fn drop(&mut self) {
-        self.0.queue().outside -= 1;
+        self.0.inbox().outside -= 1;
     }
 }

@@ -162,3 +162,82 @@ async fn a_place_that_another_connection_gives_back_is_taken() {
     answer(&mut server, ":2\r\n").await;
     assert_eq!(number(here.await), 2);
 }
+
+/// What waits for a place keeps its order and its words, whatever comes behind it, goes before it or is given up among it.
+#[tokio::test(start_paused = true)]
+async fn what_waits_goes_out_in_order_and_whole() {
+    let (wire, mut server) = wire(4);
+    let call = |number: usize| Box::pin(wire.call(Purpose::Grant, say(&format!("w{number}"))));
+    let mut calls: Vec<_> = (0..8).map(|number| Some(call(number))).collect();
+    for call in calls.iter_mut().flatten() {
+        assert!(call.now_or_never().is_none());
+    }
+    // One place of the four is for upkeep.
+    assert_eq!(heard(&mut server).await, ["w0", "w1", "w2"]);
+    calls[4] = None;
+    // More come behind those that wait, some of whom go out meanwhile.
+    for number in 8..12 {
+        calls.push(Some(call(number)));
+        assert!(calls[number].as_mut().unwrap().now_or_never().is_none());
+        if number == 9 {
+            answer(&mut server, ":0\r\n:1\r\n").await;
+            assert_eq!(heard(&mut server).await, ["w3", "w5"]);
+        }
+    }
+    answer(&mut server, ":2\r\n:3\r\n:5\r\n").await;
+    assert_eq!(heard(&mut server).await, ["w6", "w7", "w8"]);
+    answer(&mut server, ":6\r\n:7\r\n:8\r\n").await;
+    assert_eq!(heard(&mut server).await, ["w9", "w10", "w11"]);
+    answer(&mut server, ":9\r\n:10\r\n:11\r\n").await;
+    for (asked, call) in calls.into_iter().enumerate() {
+        if let Some(call) = call {
+            assert_eq!(usize::try_from(number(call.await)).unwrap(), asked);
+        }
+    }
+}
+
+/// A stream that takes a few bytes at a time gets all of them, in order, also of those who come while it is full.
+#[tokio::test(start_paused = true)]
+async fn what_is_written_in_parts_arrives_whole() {
+    let (ours, mut server) = duplex(7);
+    let wire = Wire::over(ours, Arc::new(InFlight::new(100)), LIMIT);
+    let words: Vec<String> = (0..20).map(|number| format!("word {number}")).collect();
+    let calls = words.iter().enumerate().map(async |(number, word)| {
+        for _ in 0..number {
+            tokio::task::yield_now().await;
+        }
+        wire.call(Purpose::Other, say(word)).await
+    });
+    let serve = async {
+        let mut expected: Vec<u8> = Vec::new();
+        words.iter().for_each(|word| expected.extend_from_slice(&say(word).bytes));
+        let mut come = vec![0; expected.len()];
+        server.read_exact(&mut come).await.unwrap();
+        assert_eq!(come, expected);
+        for number in 0..words.len() {
+            answer(&mut server, &format!(":{number}\r\n")).await;
+        }
+    };
+    let (answers, ()) = tokio::join!(futures_util::future::join_all(calls), serve);
+    assert_eq!(answers.into_iter().map(number).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
+}
+
+/// Proves: T6
+#[tokio::test(start_paused = true)]
+async fn who_finds_no_room_comes_in_when_there_is_some() {
+    let (wire, mut server) = wire(1);
+    let mut calls: Vec<_> = (0..ROOM + 3).map(|_| Box::pin(wire.call(Purpose::Grant, say("a")))).collect();
+    for call in &mut calls {
+        assert!(call.now_or_never().is_none());
+    }
+    assert_eq!(heard(&mut server).await, ["a"]);
+    let serve = async {
+        for _ in 0..ROOM + 2 {
+            answer(&mut server, ":1\r\n").await;
+            assert_eq!(heard(&mut server).await, ["a"]);
+        }
+        answer(&mut server, ":1\r\n").await;
+    };
+    let (answers, ()) = tokio::join!(futures_util::future::join_all(calls), serve);
+    assert!(answers.into_iter().all(|went| number(went) == 1));
+}
