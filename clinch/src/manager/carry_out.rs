@@ -26,6 +26,10 @@ use crate::telemetry::Attempted;
 pub(super) type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>;
 
 /// A wish on its way.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart where it comes back, and a box would be for every try"
+)]
 pub(super) enum Taking<'a> {
     Ended(Result<Outcome, Error>),
     Waits(Waiting<'a>),

@@ -258,6 +258,7 @@ pub trait Rules: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Only a broken engine has a reason.
+    #[expect(clippy::result_large_err, reason = "the place itself, which comes back")]
     fn repeat(
         &self,
         table: &mut Table,

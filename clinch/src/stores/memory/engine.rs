@@ -169,27 +169,25 @@ impl Shared {
         }
     }
 
-    /// `shared` is the attempt itself, where it can be kept instead of a copy.
-    pub(super) fn acquire(
-        &self,
-        attempt: &Attempt,
-        shared: Option<&Arc<dyn Asks>>,
-        now: Instant,
-    ) -> Result<Verdict, StoreError> {
+    /// As [`acquire`](Self::acquire), of what can be kept as it is.
+    pub(super) fn acquire_and_keep(&self, asks: Arc<dyn Asks>, now: Instant) -> Result<Verdict, StoreError> {
         let sent = Stamp::of(now);
-        if let Some(claim) = steps::plain(attempt) {
-            attempt.sent_from(sent);
-            let room = |spare: &mut usize| self.room.take(spare, 1).is_ok();
-            let holder = || match shared {
-                Some(shared) => Entered::Plain(shared.clone(), sent.after(claim.ttl())),
-                None => Entered::new(claim.on(), Entry::alone(steps::place_alone(attempt, claim, now))),
-            };
-            if self.shard(claim.on()).enter_alone(claim.on(), room, holder) {
-                return Ok(Verdict::granted());
-            }
-        }
-        steps::serves(attempt)?;
+        let attempt: &Attempt = (*asks).borrow();
+        let Some(claim) = steps::plain(attempt) else { return self.acquire(attempt, now) };
         attempt.sent_from(sent);
+        let (mut shard, until) = (self.shard(claim.on()), sent.after(claim.ttl()));
+        let room = |spare: &mut usize| self.room.take(spare, 1).is_ok();
+        let entered = shard.enter_alone(Entered::Plain(asks, until), room);
+        drop(shard);
+        match entered {
+            Err(Entered::Plain(asks, _)) => self.acquire((*asks).borrow(), now),
+            _ => Ok(Verdict::granted()),
+        }
+    }
+
+    pub(super) fn acquire(&self, attempt: &Attempt, now: Instant) -> Result<Verdict, StoreError> {
+        steps::serves(attempt)?;
+        attempt.sent_from(Stamp::of(now));
         match self.decide(attempt, now) {
             // Room may be taken by leases that have expired but were not swept yet, and be kept in other shards.
             Err(error) if error.kind() == ErrorKind::Full && (self.sweep_if_due() | self.gather_room()) => {

@@ -176,7 +176,7 @@ impl Store for MemoryStore {
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         Box::pin(async move {
             self.shared.ensure_sweeper();
-            self.shared.acquire(attempt, None, Instant::now())
+            self.shared.acquire(attempt, Instant::now())
         })
     }
 
@@ -252,7 +252,7 @@ impl Store for MemoryStore {
 impl AtOnce for MemoryStore {
     fn acquire_now(&self, attempt: Arc<dyn Asks>, now: Instant) -> Result<Verdict, StoreError> {
         self.shared.ensure_sweeper();
-        self.shared.acquire((*attempt).borrow(), Some(&attempt), now)
+        self.shared.acquire_and_keep(attempt, now)
     }
 
     fn release_now(&self, lease: &Attempt) -> Result<Release, StoreError> {

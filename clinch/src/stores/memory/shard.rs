@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::entered::Entered;
 use super::records::Kept;
-use crate::key::hash::{ByKey, Table};
+use crate::key::hash::{ByKey, OfKey, Table};
 use crate::lease::{ClaimKey, Holder, Token};
 use crate::stamp::Stamp;
 use crate::stores::rules::entry::{self, Call};
@@ -66,18 +66,20 @@ impl Shard {
         self.entries.find_or_insert(on, || Entered::new(on, Entry::default())).unfold()
     }
 
-    /// Puts a holder alone on a key of which nothing is known; `room` says whether there is room.
+    /// Puts this on a key of which nothing is known; `room` says whether there is room.
+    ///
+    /// # Errors
+    /// It comes back.
     pub(super) fn enter_alone(
         &mut self,
-        on: &ClaimKey,
+        entered: Entered,
         room: impl FnOnce(&mut usize) -> bool,
-        holder: impl FnOnce() -> Entered,
-    ) -> bool {
-        let free = self.entries.get(on).is_none() && room(&mut self.spare);
-        if free {
-            self.entries.insert(holder());
+    ) -> Result<(), Entered> {
+        if self.entries.get(entered.on()).is_some() || !room(&mut self.spare) {
+            return Err(entered);
         }
-        free
+        self.entries.insert(entered);
+        Ok(())
     }
 
     /// Makes the lease of this token last until then, if it is all that is known of its key.
