@@ -177,3 +177,84 @@ impl Ear {
 fn out_of_order() -> RedisError {
     io::Error::new(io::ErrorKind::InvalidData, "what came is no answer to what was asked").into()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, DuplexStream, duplex};
+
+    use super::*;
+    use crate::key::Key;
+    use crate::lease::ClaimKey;
+    use crate::stores::StoreOptions;
+    use crate::stores::redis::connection::Target;
+    use crate::stores::redis::keys::Names;
+    use crate::stores::redis::link::Link;
+    use crate::stores::redis::wake::{Source, command};
+
+    fn ear() -> (Ear, DuplexStream, Arc<Wake>) {
+        let (ours, theirs) = duplex(1 << 16);
+        let client = Arc::new(Client::open("redis://nowhere.invalid").unwrap());
+        let target = Target::Fixed(client, Arc::from(""));
+        let link = Arc::new(Link::new(target, StoreOptions::default(), String::new()));
+        let wake = Arc::new(Wake::new(Source::One(link), Names::new(""), Arc::default()));
+        (Ear::over(Box::new(ours)), theirs, wake)
+    }
+
+    fn names(names: [&str; 2]) -> Vec<String> {
+        names.map(str::to_owned).into()
+    }
+
+    fn each(word: &str, names: &[String]) -> Vec<Packed> {
+        names.iter().map(|name| command(word, std::slice::from_ref(name))).collect()
+    }
+
+    /// What is published while an answer is waited for is handed on, however it is cut, and each refusal is its own channel's.
+    #[tokio::test]
+    async fn what_is_published_is_heard_while_an_answer_is_waited_for() {
+        let (mut ear, mut server, wake) = ear();
+        // It cannot connect, and is fired by nothing but what is published here.
+        let mut wakeups = wake.wakeups(&ClaimKey::lock(Key::new("k").unwrap()), None);
+        let names = names(["a", "b"]);
+        let commands = each("SSUBSCRIBE", &names);
+        let serve = async {
+            let mut said = [0; 256];
+            assert!(server.read(&mut said).await.unwrap() > 0);
+            let come = b"*3\r\n$7\r\nmessage\r\n$13\r\nwake:{lock:k}\r\n$0\r\n\r\n*3\r\n$10\r\nssubscribe\r\n$1\r\na\r\n:1\r\n-NOPERM no\r\n";
+            for byte in come {
+                server.write_all(&[*byte]).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        let (refused, ()) = tokio::join!(ear.subscribe(&wake, &names, commands), serve);
+        let refused: Vec<_> = refused.unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(refused, ["b"]);
+        assert!(wakeups.next().now_or_never().is_some());
+    }
+
+    /// A command for several channels is refused for all of them at once.
+    #[tokio::test]
+    async fn a_command_is_refused_as_a_whole() {
+        let (mut ear, mut server, wake) = ear();
+        let names = names(["a", "b"]);
+        server.write_all(b"-NOPERM no\r\n*2\r\n$4\r\npong\r\n$0\r\n\r\n").await.unwrap();
+        let refused = ear.subscribe(&wake, &names, vec![command("SUBSCRIBE", &names)]).await.unwrap();
+        assert_eq!(refused.len(), 2);
+        ear.ping(&wake).await.unwrap();
+    }
+
+    /// A channel that is taken from the connection is never taken for an answer; nor is an end of the connection.
+    #[tokio::test]
+    async fn what_is_no_answer_ends_the_connection() {
+        for come in ["*3\r\n$12\r\nsunsubscribe\r\n$1\r\nx\r\n:0\r\n", ""] {
+            let (mut ear, mut server, wake) = ear();
+            let names = names(["a", "b"]);
+            server.write_all(come.as_bytes()).await.unwrap();
+            server.shutdown().await.unwrap();
+            let commands = each("SSUBSCRIBE", &names);
+            assert!(ear.subscribe(&wake, &names, commands).await.is_err());
+        }
+    }
+}
