@@ -8,6 +8,8 @@ use super::counted::Counted;
 use super::{Held, Loss, Phase, Window};
 use crate::lease::Attempt;
 use crate::store::Release;
+#[cfg(feature = "submit")]
+use crate::sync::atomic::Ordering;
 use crate::telemetry::Meter;
 
 impl Held {
@@ -22,6 +24,12 @@ impl Held {
     ) -> Self {
         let counted = Some(Counted::new(meter, renews));
         Self::new(attempt, window, since, heard_since, Phase::Held, counted)
+    }
+
+    /// It is taken in this scope; 0: in none.
+    #[cfg(feature = "submit")]
+    pub(in crate::manager) fn belongs_to(&self, scope: u64) {
+        self.scope.store(scope, Ordering::Release);
     }
 
     /// Ends it in the moment in which the engine is told, if it is simply held under this number and that tells that it was
