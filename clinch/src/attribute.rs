@@ -285,7 +285,7 @@ impl DuplicateCall<'_> {
                 None => self.submission,
             };
             match submission {
-                Ok(submission) => guards.enter_duplicate(policy, &submission, since).await,
+                Ok(submission) => guards.enter_duplicate(policy, &submission, since).admitted().await,
                 // What cannot be looked at is not refused by one that only looks on.
                 Err(error) if guards.looks_on(policy.shadow, &meter(), &error) => Ok(Admission::unguarded()),
                 Err(error) => Err(error),

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
@@ -132,9 +133,18 @@ pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
     if body.size_hint().lower() > limit as u64 {
         return (Err(Unread::TooLarge), RequestBody::untouched(body));
     }
+    let mut next = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+    // As it nearly always is.
+    if let Some(Ok(frame)) = &next
+        && let Some(data) = frame.data_ref()
+        && data.len() <= limit
+        && body.is_end_stream()
+    {
+        return (Ok(data.clone()), RequestBody(Kind::Whole(data.clone())));
+    }
     let mut read = Pieces::default();
     let (looked, then) = loop {
-        match std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        match next {
             None => {
                 let whole = read.whole();
                 // In one piece, as it is held anyway.
@@ -142,20 +152,12 @@ pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
                 break (Ok(whole), Then::Nothing);
             }
             Some(Err(error)) => break (Err(Unread::Failed), Then::Error(error)),
-            Some(Ok(frame)) => {
-                if let Some(data) = frame.data_ref()
-                    && read.is_empty()
-                    && data.len() <= limit
-                    && body.is_end_stream()
-                {
-                    return (Ok(data.clone()), RequestBody(Kind::Whole(data.clone())));
-                }
-                read.push(frame);
-                if read.bytes > limit {
-                    break (Err(Unread::TooLarge), Then::Rest(body));
-                }
-            }
+            Some(Ok(frame)) => read.push(frame),
         }
+        if read.bytes > limit {
+            break (Err(Unread::TooLarge), Then::Rest(body));
+        }
+        next = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
     };
     (looked, RequestBody(Kind::Read { read: Box::new(read), then }))
 }
@@ -314,7 +316,7 @@ impl<B: Body<Data = Bytes> + Unpin> Watched<B> {
 
     /// The whole body: what was read already, and the rest, which the handler can still read.
     pub(super) async fn whole(&self) -> Result<Bytes, Unread> {
-        std::future::poll_fn(|context| {
+        poll_fn(|context| {
             let mut state = self.state();
             loop {
                 if state.failed {

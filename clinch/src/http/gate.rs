@@ -7,7 +7,7 @@ use super::web::Web;
 use crate::error::Error;
 use crate::key::{Key, KeyTemplate};
 use crate::submit::{
-    Admission, Disconnect, DuplicatePolicy, Guards, LimitPolicy, LockPolicy, Streaming, Submission,
+    Disconnect, DuplicatePolicy, Entered, Guards, LimitPolicy, LockPolicy, Streaming, Submission,
 };
 use crate::telemetry::Stopwatch;
 
@@ -52,19 +52,20 @@ pub trait Gate: sealed::Sealed + Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn guard(&self, look: HiddenLook<'_>) -> Cow<'_, str>;
 
+    /// What comes of it, as far as that needs no waiting.
     #[doc(hidden)]
-    fn admit<'a>(
-        &'a self,
-        guards: &'a Guards,
-        wish: &'a Self::Wish,
-        since: HiddenSince,
-    ) -> impl Future<Output = Result<Admission, Error>> + Send + 'a;
+    fn admit<'a>(&'a self, guards: &'a Guards, wish: Self::Wish, since: HiddenSince) -> HiddenEntered<'a>;
 }
 
 /// When a request came to its guard.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct HiddenSince(pub(super) Stopwatch);
+
+/// A request that was let in or refused, or the future that will say so.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct HiddenEntered<'a>(pub(super) Entered<'a>);
 
 /// A look at a request, for the guards of this crate only.
 #[doc(hidden)]
@@ -118,13 +119,8 @@ impl Gate for DuplicateGate {
         look.0.guard(self.0.name.as_deref(), DuplicatePolicy::KIND)
     }
 
-    fn admit<'a>(
-        &'a self,
-        guards: &'a Guards,
-        wish: &'a Submission,
-        since: HiddenSince,
-    ) -> impl Future<Output = Result<Admission, Error>> + Send + 'a {
-        guards.enter_duplicate(&self.0, wish, since.0)
+    fn admit<'a>(&'a self, guards: &'a Guards, wish: Submission, since: HiddenSince) -> HiddenEntered<'a> {
+        HiddenEntered(guards.enter_duplicate(&self.0, &wish, since.0))
     }
 }
 
@@ -183,13 +179,8 @@ macro_rules! keyed_gate {
                 self.0.0.guard().into()
             }
 
-            fn admit<'a>(
-                &'a self,
-                guards: &'a Guards,
-                wish: &'a Key,
-                _: HiddenSince,
-            ) -> impl Future<Output = Result<Admission, Error>> + Send + 'a {
-                guards.$method(&self.0.0, Ok(wish.clone()))
+            fn admit<'a>(&'a self, guards: &'a Guards, wish: Key, _: HiddenSince) -> HiddenEntered<'a> {
+                HiddenEntered(Entered::Other(Box::pin(guards.$method(&self.0.0, Ok(wish)))))
             }
         }
     };

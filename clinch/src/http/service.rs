@@ -10,13 +10,13 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
 
-use super::body::{self, RequestBody};
+use super::body::{self, RequestBody, Unread};
 use super::finishing::{Begun, ResponseFuture, boxed};
 use super::gate::{Gate, HiddenLook, HiddenSince};
 use super::layer::Guard;
 use super::look::{Look, unread};
 use super::response_body::ResponseBody;
-use crate::submit::{Admission, Streaming};
+use crate::submit::{Admission, Entered, Streaming};
 use crate::telemetry::Stopwatch;
 
 /// A service with a guard before it. The inner service's error is untouched: a refusal is a response.
@@ -85,30 +85,26 @@ where
     async move {
         let Guard { web, gate } = &*guard;
         let handling = gate.handling();
-        let guards = web.guards();
-        let limit = guards.settings().limits.body_bytes;
         let (read, body) = if gate.needs_body(web, HiddenLook(Look::of(&parts))) {
-            let (read, body) = body::read(body, limit).await;
+            let (read, body) = body::read(body, web.guards().settings().limits.body_bytes).await;
             (Some(read), body)
         } else {
             (None, RequestBody::untouched(body))
         };
         // How long a client takes to send its body is not the guard's time.
         let since = HiddenSince(Stopwatch::start());
-        let read = read.transpose().map_err(|why| unread(why, limit));
-        let wish = read.and_then(|body| gate.wish(web, HiddenLook(Look::of(&parts)), body.as_ref()));
-        let meter = |parts| guards.locks().meter(&gate.guard(HiddenLook(Look::of(parts))));
-        let admitted = match wish {
-            Ok(wish) => gate.admit(guards, &wish, since).await,
-            // What cannot be looked at is not refused by one that only looks on.
-            Err(error) if guards.looks_on(handling.shadow, &meter(&parts), &error) => {
-                Ok(Admission::unguarded())
+        let admission = {
+            // In a block of its own, so that the future has no room for it any more while the handler runs.
+            let admitted = match admitting(&guard, &parts, read, since) {
+                Entered::Over(admitted) => admitted,
+                entered => entered.admitted().await,
+            };
+            match admitted {
+                Ok(admission) => admission,
+                Err(error) => {
+                    return Ok(web.refuse(error, &parts.headers, handling.status, handling.message));
+                }
             }
-            Err(error) => Err(error),
-        };
-        let admission = match admitted {
-            Ok(admission) => admission,
-            Err(error) => return Ok(web.refuse(error, &parts.headers, handling.status, handling.message)),
         };
         if let Some(lease) = admission.lease() {
             parts.extensions.insert(lease);
@@ -118,22 +114,40 @@ where
         // If it panics, the admission is dropped meanwhile, which is a failure.
         let response = inner.call(Request::from_parts(parts, body)).await;
         let success = response.as_ref().is_ok_and(|response| response.status().as_u16() < 400);
-        let to_send = match (&response, until_end) {
-            (Ok(response), Some(method)) => {
-                Some(length(&method, response)).filter(|length| *length != Some(0))
-            }
-            _ => None,
-        };
-        match (response, to_send) {
-            // If nobody is there any more to whom the body could be sent, its head is the end.
-            (Ok(response), Some(length)) if !begun.is_left() => {
-                Ok(response.map(|body| ResponseBody::inner(body).holding(admission, success, length)))
-            }
-            (response, _) => {
-                // Before the answer goes out, so that a client that has it can submit again.
-                admission.finish(success).await;
-                response.map(|response| response.map(ResponseBody::inner))
-            }
+        // If nobody is there any more to whom the body could be sent, its head is the end.
+        if let (Ok(sent), Some(method)) = (&response, until_end)
+            && let length = length(&method, sent)
+            && length != Some(0)
+            && !begun.is_left()
+        {
+            let hold = |body| ResponseBody::inner(body).holding(admission, success, length);
+            return response.map(|response| response.map(hold));
+        }
+        // Before the answer goes out, so that a client that has it can submit again.
+        if let Some(answer) = admission.begin_finish(success) {
+            answer.await;
+        }
+        response.map(|response| response.map(ResponseBody::inner))
+    }
+}
+
+/// Lets a request in with what was read of its body, if that had to be.
+fn admitting<'a, G: Gate>(
+    guard: &'a Guard<G>,
+    parts: &Parts,
+    read: Option<Result<Bytes, Unread>>,
+    since: HiddenSince,
+) -> Entered<'a> {
+    let Guard { web, gate } = guard;
+    let (guards, look) = (web.guards(), || HiddenLook(Look::of(parts)));
+    let read = read.transpose().map_err(|why| unread(why, guards.settings().limits.body_bytes));
+    match read.and_then(|body| gate.wish(web, look(), body.as_ref())) {
+        Ok(wish) => gate.admit(guards, wish, since).0,
+        Err(error) => {
+            // What cannot be looked at is not refused by one that only looks on.
+            let meter = guards.locks().meter(&gate.guard(look()));
+            let looks_on = guards.looks_on(gate.handling().shadow, &meter, &error);
+            Entered::Over(if looks_on { Ok(Admission::unguarded()) } else { Err(error) })
         }
     }
 }

@@ -233,13 +233,16 @@ impl Core {
     }
 
     /// Asks such an engine for what nobody else here is concerned with; to be called under the lock of the key, which a shutdown
-    /// takes as well: it sees this guard, or this one sees it.
+    /// takes as well: it sees this guard, or this one sees it. `scope`: the one in which it is taken, 0 for none; `denied` is told
+    /// why the engine refuses it.
     pub(super) fn ask_engine_at_once(
         self: &Arc<Self>,
         engine: &dyn AtOnce,
         claim: Claim,
         options: &LockOptions,
+        scope: u64,
         guard: impl FnOnce() -> (Meter, bool),
+        denied: impl FnOnce(Denial),
     ) -> Tried {
         if self.closing.is_closed() {
             return Tried::NotAtOnce(claim);
@@ -252,14 +255,17 @@ impl Core {
         let window = self.window_from(options.ttl, now, None, now.after(self.call_timeout));
         let (meter, renews) = guard();
         let attempt = Attempt::one(token, claim).sent(now);
-        let held = Arc::new(Held::granted_at_once(attempt, &window, now, heard_since, &meter, renews));
+        let held = Arc::new(Held::granted_at_once(attempt, &window, now, heard_since, scope, &meter, renews));
         match engine.acquire_now(held.clone(), at) {
             Ok(Verdict::Granted(_)) => {
                 let handle = Handle::of(self);
                 handle.guard_made();
                 Tried::Granted(held, handle)
             }
-            Ok(Verdict::Denied(_)) => Tried::Denied,
+            Ok(Verdict::Denied(why)) => {
+                denied(why);
+                Tried::Denied
+            }
             // Asked once more, it says the same, and then it is seen to.
             Err(_) => Tried::NotAtOnce(held.claims()[0].clone()),
         }

@@ -23,19 +23,28 @@ use crate::key::Key;
 use crate::lease::{Claim, ClaimKey, Claims, Holder, Mode};
 use crate::telemetry::Attempted;
 
-pub(super) type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>;
+pub(crate) type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>;
 
 /// A wish on its way.
 #[expect(
     clippy::large_enum_variant,
     reason = "it is taken apart where it comes back, and a box would be for every try"
 )]
-pub(super) enum Taking<'a> {
+pub(crate) enum Taking<'a> {
     Ended(Result<Outcome, Error>),
     Waits(Waiting<'a>),
 }
 
 impl<'a> Taking<'a> {
+    /// What comes of it.
+    #[cfg(feature = "submit")]
+    pub(crate) async fn outcome(self) -> Result<Outcome, Error> {
+        match self {
+            Self::Ended(result) => result,
+            Self::Waits(waiting) => waiting.await,
+        }
+    }
+
     fn waits(future: impl Future<Output = Result<Outcome, Error>> + Send + 'a, span: Span) -> Self {
         Self::Waits(if span.is_disabled() { Box::pin(future) } else { Box::pin(future.instrument(span)) })
     }
@@ -171,7 +180,7 @@ impl LockManager {
         core.ensure_background();
         let renewal = options.renewal_interval();
         let tried = core.lines.try_at_once(claim, found, |claim| {
-            core.ask_engine_at_once(engine, claim, options, || (meter(), renewal.is_some()))
+            core.ask_engine_at_once(engine, claim, options, 0, || (meter(), renewal.is_some()), |_| {})
         });
         let (held, handle) = match tried {
             Tried::Granted(held, handle) => (held, handle),
@@ -191,7 +200,7 @@ impl LockManager {
         self.carry_out_in(Scope::current(&self.core), plan)
     }
 
-    fn carry_out_in(&self, scope: Option<Scope>, mut plan: Plan) -> Taking<'_> {
+    pub(super) fn carry_out_in(&self, scope: Option<Scope>, mut plan: Plan) -> Taking<'_> {
         let attempting = plan.seen.attempting(&plan.claims);
         plan.scope = scope.as_ref().map_or(0, Scope::id);
         if let Some(result) = plan.seen.span.in_scope(|| self.at_once(&plan, scope.as_ref())) {
@@ -335,10 +344,7 @@ impl LockManager {
                     && scope
                         .is_some_and(|scope| self.core.lines.of_scope(&plan.claims, scope.id()).is_some());
                 if by_own_scope {
-                    tracing::warn!(
-                        key = %on,
-                        "denied by a lock of the same scope: it stands in its own way unless it is `reentrant`"
-                    );
+                    warn_of_own_scope(on);
                 }
                 let guard = plan.seen.meter.guard();
                 tracing::debug!(key = %on, guard, ?cause, waited_ms = plan.seen.waited_ms(), "denied");
@@ -378,4 +384,12 @@ impl LockManager {
             .await
             .map_err(|source| Error::engine("inspect", Some(&on.key), source))
     }
+}
+
+/// Somebody stands in its own way.
+pub(super) fn warn_of_own_scope(on: &ClaimKey) {
+    tracing::warn!(
+        key = %on,
+        "denied by a lock of the same scope: it stands in its own way unless it is `reentrant`"
+    );
 }

@@ -135,6 +135,11 @@ impl Holding {
         self.tenure.pass()
     }
 
+    /// Gives the lease back in one step, if that can be.
+    fn release_at_once(&mut self) -> Option<bool> {
+        if self.renews() { None } else { self.tenure.release_at_once() }
+    }
+
     /// Whether its lease is renewed anyway.
     pub(super) const fn renews(&self) -> bool {
         self.renewing.is_some()
@@ -181,6 +186,16 @@ impl LockGuard {
         Self { share: Share::Whole(holding) }
     }
 
+    /// The first of a holder that may have several, which is counted already. `told` is what they have in common.
+    #[cfg(feature = "submit")]
+    pub(super) fn first_of(mut holding: Holding, told: impl FnOnce(&Arc<Holding>)) -> Self {
+        let lease = holding.tenure.lease().clone();
+        holding.tenure.counts_by_its_guards();
+        let holding = Arc::new(holding);
+        told(&holding);
+        Self { share: Share::Part(Box::new(Part { lease, holding: Some(holding), renewing: None })) }
+    }
+
     /// One of a holder that may have several. The lease is renewed as long as this one lives, if that is what it needs.
     pub(super) fn one_of(holding: Arc<Holding>, renewing: Option<Renewing>) -> Self {
         let lease = holding.tenure.lease().clone();
@@ -208,20 +223,23 @@ impl LockGuard {
     /// Safe: if the future is dropped, the release goes on in the background.
     pub async fn release(mut self) -> Result<bool, Error> {
         if let Share::Whole(holding) = &mut self.share
-            && holding.renewing.is_none()
-            && let Some(held) = holding.tenure.release_at_once()
+            && let Some(held) = holding.release_at_once()
         {
             return Ok(held);
         }
-        self.finish(None).await
+        match self.begin_finish(None) {
+            Ok(held) => Ok(held),
+            Err(unfinished) => unfinished.finish().await,
+        }
     }
 
-    /// As [`release`](Self::release), and leaves something behind.
-    pub(crate) async fn finish(self, remains: Option<Remains>) -> Result<bool, Error> {
+    /// Begins a release that leaves this behind: says whether the token still held it where that needs no waiting, or else what
+    /// is to be waited for.
+    pub(crate) fn begin_finish(self, remains: Option<Remains>) -> Result<bool, Unfinished> {
         if let Some(remains) = remains {
             self.held.leave(remains);
         }
-        let (holding, part) = match self.share {
+        let (mut holding, part) = match self.share {
             Share::Whole(holding) => (holding, None),
             Share::Part(mut part) => {
                 part.renewing = None;
@@ -231,11 +249,12 @@ impl LockGuard {
                 }
             }
         };
+        if let Some(held) = holding.release_at_once() {
+            return Ok(held);
+        }
         let Holding { renewing, tenure } = holding;
         drop(renewing);
-        let released = tenure.release().await;
-        drop(part);
-        released
+        Err(Unfinished { tenure, _part: part })
     }
 
     /// The same in the background, as when it is dropped.
@@ -248,6 +267,27 @@ impl LockGuard {
     /// When it was granted, within a moment.
     pub(crate) fn since(&self) -> Instant {
         self.held.since()
+    }
+}
+
+/// A guard that is done, and whose lease is still to be given back. Dropped, it goes on in the background.
+pub(crate) struct Unfinished {
+    tenure: Tenure,
+    /// Counts as a guard until the end.
+    _part: Option<Box<Part>>,
+}
+
+impl Unfinished {
+    /// Gives the lease back, and says whether it was still ours.
+    pub(crate) async fn finish(self) -> Result<bool, Error> {
+        let Self { tenure, _part } = self;
+        tenure.release().await
+    }
+
+    /// Whether the lease still protects.
+    #[cfg(feature = "submit")]
+    pub(crate) fn is_valid(&self) -> bool {
+        self.tenure.lease().is_valid()
     }
 }
 

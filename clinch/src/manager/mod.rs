@@ -27,6 +27,8 @@ mod line;
 mod options;
 mod outcome;
 mod plan;
+#[cfg(feature = "submit")]
+mod recorded;
 mod release;
 mod renew;
 mod riding;
@@ -51,22 +53,20 @@ use tokio::time::timeout;
 
 use self::carry_out::Wish;
 use self::core::{Core, Life};
-#[cfg(feature = "submit")]
-use self::plan::Plan;
 use self::trying::Trying;
 use self::with_lock::with_lock;
 use crate::error::Error;
 use crate::key::IntoKey;
 #[cfg(feature = "submit")]
 use crate::key::Key;
-#[cfg(feature = "submit")]
-use crate::lease::Claim;
 use crate::lease::{ClaimKey, Holder};
 use crate::store::{Capabilities, Cursor, Page, Revocation};
 #[cfg(feature = "submit")]
 use crate::telemetry::Meter;
 
 pub use self::builder::Builder;
+#[cfg(feature = "submit")]
+pub(crate) use self::carry_out::{Taking, Waiting};
 pub use self::guard::{Lease, LockGuard};
 pub use self::health::Health;
 pub use self::held::Loss;
@@ -267,43 +267,6 @@ impl LockManager {
         F: Future<Output = T>,
     {
         with_lock(self.lock(key, options), block)
-    }
-
-    /// Takes the place in a duplicate window, or says in full why not.
-    #[cfg(feature = "submit")]
-    pub(crate) fn attempt_duplicate(
-        &self,
-        guard: &str,
-        key: Key,
-        options: LockOptions,
-    ) -> impl Future<Output = Result<Outcome, Error>> {
-        self.attempt_recorded(Claim::duplicate, guard, key, options)
-    }
-
-    /// Takes an idempotency key, or says in full why not.
-    #[cfg(feature = "http")]
-    pub(crate) fn attempt_idempotent(
-        &self,
-        guard: &str,
-        key: Key,
-        options: LockOptions,
-    ) -> impl Future<Output = Result<Outcome, Error>> {
-        self.attempt_recorded(Claim::idempotent, guard, key, options)
-    }
-
-    #[cfg(feature = "submit")]
-    fn attempt_recorded(
-        &self,
-        claim: fn(Key, Duration) -> Claim,
-        guard: &str,
-        key: Key,
-        options: LockOptions,
-    ) -> impl Future<Output = Result<Outcome, Error>> {
-        let begin = move || {
-            let plan = Plan::recorded(claim, key, options, self.core.conditions(Some(guard)))?;
-            Ok(std::ops::ControlFlow::Continue(self.carry_out(plan)))
-        };
-        Wish::new(begin, Ok)
     }
 
     /// The meter of the guards of this name.

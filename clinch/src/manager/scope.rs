@@ -4,6 +4,7 @@
 //! it; never by thread. Inside it, a [`reentrant`](crate::LockOptions::reentrant) lock on what the scope already holds
 //! succeeds at once, without a call and without a second permit, and the last guard out gives it back.
 
+use std::cell::Cell;
 use std::fmt;
 #[cfg(feature = "http")]
 use std::pin::Pin;
@@ -71,10 +72,8 @@ impl Scope {
     }
 
     fn of(core: Weak<Core>) -> Self {
-        // For the life of the process, and so none of a schedule's.
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self(Arc::new(Inner {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            id: next_id(),
             core,
             around: CURRENT.try_with(Self::clone).ok(),
             running: AtomicUsize::new(1),
@@ -257,6 +256,27 @@ impl Scope {
             changed.await;
         }
     }
+}
+
+/// Another number for each scope of the process. A thread takes many at a time, so that threads do not wait for each other here.
+fn next_id() -> u64 {
+    const MANY: u64 = 256;
+    // For the life of the process, and so none of a schedule's.
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    thread_local! {
+        static OWN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    }
+    let own = OWN.try_with(|own| {
+        let (mut next, mut end) = own.get();
+        if next == end {
+            next = NEXT.fetch_add(MANY, Ordering::Relaxed);
+            end = next + MANY;
+        }
+        own.set((next + 1, end));
+        next
+    });
+    // A thread that is ending has none of its own any more.
+    own.unwrap_or_else(|_| NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A future that runs in the scope. The last one that is done, or dropped, ends it.

@@ -69,6 +69,12 @@ impl Tenure {
         }
     }
 
+    /// Its guards are counted instead of it.
+    #[cfg(feature = "submit")]
+    pub(super) const fn counts_by_its_guards(&mut self) {
+        self.counted = false;
+    }
+
     /// A guard has the lease from now on.
     pub(super) fn begin(&mut self, meter: &Meter, renews: bool) {
         self.lease.held.begin_tenure(meter, renews);

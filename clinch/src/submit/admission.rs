@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::counts::{Counts, Event};
+use super::counts::{Event, Stripe};
 use super::guards::Guards;
 use super::policy::ReleaseWhen;
 use crate::lease::Record;
@@ -22,7 +22,7 @@ pub struct Admission {
     guard: Option<LockGuard>,
     ending: Ending,
     /// How long the end may take, and where it is counted if it takes longer. None where nobody was asked.
-    at_end: Option<(Duration, Arc<Counts>)>,
+    at_end: Option<(Duration, Arc<Stripe>)>,
     /// None where the guard is not enabled.
     visit: Option<Visit>,
 }
@@ -47,6 +47,9 @@ impl Ending {
         kept_on_drop: false,
     };
 }
+
+/// The answer to the end of an admission, which is still to come.
+pub(crate) type Unanswered = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Admission {
     pub(crate) fn new(guard: LockGuard, ending: Ending, guards: &Guards, mut visit: Visit) -> Self {
@@ -93,38 +96,47 @@ impl Admission {
     ///
     /// # Cancel safety
     /// Safe: if the future is dropped, it goes on in the background.
-    pub async fn finish(mut self, success: bool) {
+    pub async fn finish(self, success: bool) {
+        if let Some(answer) = self.begin_finish(success) {
+            answer.await;
+        }
+    }
+
+    /// Begins to end it. What is to be waited for then, if anything: an engine in this process answers at once.
+    pub(crate) fn begin_finish(self, success: bool) -> Option<Unanswered> {
         let remains = self.remains(success);
-        self.end(remains).await;
+        self.end(remains)
     }
 
     /// Ends it, and leaves this behind.
     #[cfg(feature = "http")]
-    pub(crate) async fn leave(mut self, remains: Option<Remains>) {
-        self.end(remains).await;
+    pub(crate) async fn leave(self, remains: Option<Remains>) {
+        if let Some(answer) = self.end(remains) {
+            answer.await;
+        }
     }
 
-    /// Ends it, within the limit that the settings have for that. By reference: what is handed from one future to the next is
-    /// copied each time.
-    async fn end(&mut self, remains: Option<Remains>) {
-        let Some(visit) = &mut self.visit else { return };
-        visit.done();
-        let (Some(guard), Some((limit, counts))) = (self.guard.take(), &self.at_end) else { return };
-        if !guard.is_valid() {
-            // Nothing is protected any more: what may be left of it goes back in the background.
-            return guard.finish_later(remains);
-        }
-        match within(*limit, pin!(guard.finish(remains))).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => {
-                counts.count(Event::LateRelease, visit.meter());
-                tracing::warn!(%error, "the work is done, but its lease could not be given back at once");
+    /// Ends it, within the limit that the settings have for that. What has to wait is in a box, and no part of the futures of
+    /// those that need not.
+    fn end(mut self, remains: Option<Remains>) -> Option<Unanswered> {
+        self.visit.as_mut()?.done();
+        let unfinished = self.guard.take()?.begin_finish(remains).err()?;
+        // Where nothing is protected any more, what may be left of it goes back in the background.
+        let (limit, counts) = self.at_end.take().filter(|_| unfinished.is_valid())?;
+        Some(Box::pin(async move {
+            match within(limit, pin!(unfinished.finish())).await {
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "the work is done, but its lease could not be given back at once");
+                }
+                Err(TimeOver) => {
+                    tracing::warn!("the work is done, but the engine did not answer its release in time");
+                }
             }
-            Err(TimeOver) => {
+            if let Some(visit) = &self.visit {
                 counts.count(Event::LateRelease, visit.meter());
-                tracing::warn!("the work is done, but the engine did not answer its release in time");
             }
-        }
+        }))
     }
 
     /// As [`finish`](Self::finish), in the background.

@@ -1,6 +1,7 @@
 //! What became of those who came to a guard, counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::telemetry::Meter;
 
@@ -45,10 +46,24 @@ pub(crate) enum Event {
     LateRelease,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Counts([AtomicU64; 10]);
+/// Threads that count at the same time must not write to the same place, so there are several; each thread has one of them.
+#[derive(Debug)]
+pub(crate) struct Counts([Arc<Stripe>; STRIPES]);
 
-impl Counts {
+const STRIPES: usize = 8;
+
+/// What some of the threads counted. On cache lines of its own, with the number of those who have it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Stripe([AtomicU64; 10]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Arc::default()))
+    }
+}
+
+impl Stripe {
     /// Counts it here, and by the meter of its guard. What became of attempts is counted by the meter where it happens, in the
     /// manager.
     pub(crate) fn count(&self, event: Event, meter: &Meter) {
@@ -66,9 +81,23 @@ impl Counts {
             | Event::Unprotected => {}
         }
     }
+}
+
+impl Counts {
+    /// Where this thread counts.
+    pub(crate) fn here(&self) -> &Arc<Stripe> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static HERE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
+        }
+        // A thread that is ending counts anywhere.
+        &self.0[HERE.try_with(|here| *here).unwrap_or_default()]
+    }
 
     pub(crate) fn snapshot(&self) -> GuardCounts {
-        let of = |event: Event| self.0[event as usize].load(Ordering::Relaxed);
+        let of = |event: Event| -> u64 {
+            self.0.iter().map(|stripe| stripe.0[event as usize].load(Ordering::Relaxed)).sum()
+        };
         GuardCounts {
             requests: of(Event::Request),
             admitted: of(Event::Admitted),

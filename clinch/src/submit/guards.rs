@@ -6,18 +6,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::admission::{Admission, Ending};
-use super::counts::{Counts, Event, GuardCounts};
+use super::counts::{Counts, Event, GuardCounts, Stripe};
 use super::defaults::Defaults;
 use super::identity::Hasher;
 use super::policy::{Disconnect, DuplicatePolicy, IdempotencyPolicy, LimitPolicy, LockPolicy};
 use super::settings::Settings;
 use super::submission::Submission;
-use crate::error::{Denied, DeniedBy, Error};
+use crate::error::{Denied, Error};
 use crate::key::{IntoKey, Key};
-use crate::manager::{Lease, LockManager, LockOptions, Outcome, Stay, Strategy, check_name};
+use crate::manager::{Lease, LockManager, LockOptions, Outcome, Strategy, check_name};
 use crate::telemetry::{Meter, Stopwatch, Visit};
 
 /// How many different intervals are remembered as already complained about.
@@ -166,12 +164,13 @@ impl Guards {
         &self.0.hasher
     }
 
-    pub(crate) fn counts(&self) -> &Arc<Counts> {
-        &self.0.counts
+    /// Where this thread counts.
+    pub(crate) fn counts(&self) -> &Arc<Stripe> {
+        self.0.counts.here()
     }
 
     pub(crate) fn count(&self, event: Event, meter: &Meter) {
-        self.0.counts.count(event, meter);
+        self.counts().count(event, meter);
     }
 
     /// Makes these the guards of attributes on functions that run outside of [`enter`](Self::enter), in the whole process.
@@ -213,65 +212,11 @@ impl Guards {
         policy: &DuplicatePolicy,
         submission: &Submission,
     ) -> Result<Admission, Error> {
-        let admitted = self.enter_duplicate(policy, submission, Stopwatch::start()).await;
+        let admitted = self.enter_duplicate(policy, submission, Stopwatch::start()).admitted().await;
         if let Err(error) = &admitted {
             log_duplicate(error, || None);
         }
         admitted
-    }
-
-    /// The same for somebody who came then; whoever calls it logs a refusal.
-    pub(crate) async fn enter_duplicate(
-        &self,
-        policy: &DuplicatePolicy,
-        submission: &Submission,
-        since: Stopwatch,
-    ) -> Result<Admission, Error> {
-        if !self.is_on(policy.enabled) {
-            return Ok(Admission::unguarded());
-        }
-        let guard = policy.guard(submission);
-        let visit = self.come(guard, since);
-        let interval = self.clamp(guard, policy.interval);
-        let mut options = self.with_strategy(LockOptions::new(interval), policy.strategy);
-        if policy.renew {
-            options = options.renew();
-        }
-        let mut ending = Ending {
-            release: policy.release,
-            // It is within the policy's own interval, which may be longer than the longest one.
-            min_hold: policy.min_hold.min(interval),
-            kept: Stay::Rest,
-            kept_on_drop: policy.disconnect == Disconnect::Hold,
-        };
-        let key = match policy.check() {
-            Ok(()) => submission.key(policy, &self.0.hasher, self.0.settings.limits),
-            Err(error) => Err(error),
-        };
-        let outcome = match key {
-            Ok(key) => {
-                if submission.comes_again(&key) {
-                    // A request is no duplicate of itself; two calls of a function are, and two requests inside of another.
-                    options = options.reentrant();
-                }
-                self.0.locks.attempt_duplicate(guard, key, options).await
-            }
-            Err(error) => Err(error),
-        };
-        if matches!(outcome, Ok(Outcome::Reentered(_))) {
-            // The lease was made for the interval of another guard.
-            ending.kept = Stay::Until(Instant::now() + interval);
-        }
-        let refused = |denied: Denied| match denied.cause {
-            DeniedBy::Lock | DeniedBy::Done => Error::DuplicateSubmit {
-                message: policy.message.clone(),
-                remaining: denied.retry_after.unwrap_or(Duration::from_millis(1)),
-                in_progress: denied.cause == DeniedBy::Lock,
-                key: denied.key,
-            },
-            _ => Error::denied(denied),
-        };
-        self.admit(outcome, ending, policy.shadow, visit, refused)
     }
 
     /// Takes the lock that the policy describes, on this key.
@@ -393,7 +338,7 @@ impl Guards {
     }
 
     /// Makes an admission, or an error, of what came of an attempt, and counts it.
-    fn admit(
+    pub(super) fn admit(
         &self,
         outcome: Result<Outcome, Error>,
         ending: Ending,
@@ -454,7 +399,7 @@ impl Guards {
     }
 
     /// The interval within its range; the first time that it had to be moved is logged.
-    fn clamp(&self, guard: &str, interval: Duration) -> Duration {
+    pub(super) fn clamp(&self, guard: &str, interval: Duration) -> Duration {
         let Settings { min_interval, max_interval, .. } = self.0.settings;
         let clamped = interval.clamp(min_interval, max_interval);
         if clamped != interval {

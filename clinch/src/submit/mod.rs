@@ -13,6 +13,7 @@ mod admission;
 mod counts;
 mod defaults;
 pub(crate) mod duration;
+mod entering;
 mod fingerprint;
 mod guards;
 mod identity;
@@ -29,6 +30,8 @@ pub(crate) use self::admission::Ending;
 pub(crate) use self::counts::Event;
 pub use self::counts::GuardCounts;
 pub use self::defaults::Defaults;
+#[cfg(feature = "http")]
+pub(crate) use self::entering::Entered;
 pub use self::fingerprint::{Fingerprint, FingerprintError, Limits, Params};
 #[cfg(any(feature = "http", feature = "macros"))]
 pub(crate) use self::guards::log_duplicate;

@@ -79,8 +79,10 @@ pub(crate) fn render(submission: &Submission, dice: &mut Dice) -> Wire {
     dice.reorder(&mut arguments);
     let (content_type, bytes) = match &body {
         Body::None => (any_type(dice), Bin::new()),
-        // What starts like this is neither JSON nor has the boundary, whatever its type says.
-        Body::Bytes(bytes) if bytes.is_empty() || bytes[0] == b'-' => (any_type(dice), bytes.clone()),
+        // What starts like this has no boundary, and is no JSON unless it is a number; then it is bytes, whatever its type says.
+        Body::Bytes(bytes) if bytes.is_empty() || (bytes[0] == b'-' && !is_json(bytes)) => {
+            (any_type(dice), bytes.clone())
+        }
         Body::Bytes(bytes) => (dice.pick(&[None, Some("text/plain"), Some("image/png")]), bytes.clone()),
         Body::Form(fields) => {
             let mut fields = fields.clone();
@@ -157,6 +159,10 @@ fn percent(bytes: &[u8], is_value: bool, text: &mut String, dice: &mut Dice) {
             None => *text += &format!("%{byte:02X}"),
         }
     }
+}
+
+fn is_json(text: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 pub(crate) fn json(value: &Json, dice: &mut Dice) -> String {

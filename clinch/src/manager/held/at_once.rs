@@ -6,6 +6,7 @@ use super::{Held, Loss, Phase, Window};
 use crate::lease::Attempt;
 use crate::stamp::Stamp;
 use crate::store::Release;
+use crate::sync::atomic::AtomicU64;
 use crate::telemetry::Meter;
 
 impl Held {
@@ -15,11 +16,13 @@ impl Held {
         window: &Window,
         since: Stamp,
         heard_since: Option<u64>,
+        scope: u64,
         meter: &Meter,
         renews: bool,
     ) -> Self {
         let counted = Some(Counted::new(meter, renews));
-        Self::new(Asked::Own(attempt), window, since, heard_since, Phase::Held, counted)
+        let scope = AtomicU64::new(scope);
+        Self { scope, ..Self::new(Asked::Own(attempt), window, since, heard_since, Phase::Held, counted) }
     }
 
     /// Ends it in the moment in which the engine is told, if it is simply held under this number and that tells that it was
