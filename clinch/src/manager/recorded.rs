@@ -4,6 +4,7 @@
 //! lock of the key is all that is needed; whoever is denied is told why.
 
 use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,13 +23,6 @@ use crate::key::Key;
 use crate::lease::Claim;
 use crate::store::AtOnce;
 use crate::telemetry::Attempted;
-
-/// What came of such an attempt in one step.
-enum First {
-    Over(Outcome),
-    /// It goes the longer way.
-    Goes(Key),
-}
 
 impl LockManager {
     /// Takes the place in a duplicate window, or says in full why not. What needs no waiting is done now.
@@ -69,15 +63,15 @@ impl LockManager {
             options.check(core.max_ttl)?;
             match self.take_recorded_at_once(engine, claim(key, options.ttl), guard, &options, scope.as_ref())
             {
-                First::Over(outcome) => return Ok(Taking::Ended(Ok(outcome))),
-                First::Goes(goes) => key = goes,
+                ControlFlow::Break(outcome) => return Ok(Taking::Ended(Ok(outcome))),
+                ControlFlow::Continue(goes) => key = goes,
             }
         }
         let plan = Plan::recorded(claim, key, options, core.conditions(Some(guard)))?;
         Ok(self.carry_out_in(scope, plan))
     }
 
-    /// The whole of such an attempt, if it can be done in one step.
+    /// The whole of such an attempt, if it can be done in one step; otherwise its key, and it goes the longer way.
     fn take_recorded_at_once(
         &self,
         engine: &dyn AtOnce,
@@ -85,7 +79,7 @@ impl LockManager {
         guard: &str,
         options: &LockOptions,
         scope: Option<&Scope>,
-    ) -> First {
+    ) -> ControlFlow<Outcome, Key> {
         let core = &self.core;
         core.ensure_background();
         let meter = core.telemetry.meter(options.name.as_deref().unwrap_or(guard));
@@ -107,7 +101,7 @@ impl LockManager {
                 meter.attempted_at_once(Attempted::Acquired);
                 let renewing = renewal.map(|(every, up_to)| core.renewals.start(&held, every, up_to));
                 let tenure = Tenure::of_guard(held, handle, options.local_pass, meter);
-                First::Over(Outcome::Acquired(match scope {
+                ControlFlow::Break(Outcome::Acquired(match scope {
                     None => LockGuard::new(Holding::new(tenure, renewing)),
                     Some(scope) => {
                         LockGuard::first_of(Holding::new(tenure, renewing), |holding| scope.took(holding))
@@ -120,7 +114,7 @@ impl LockManager {
                 if by_own_scope {
                     warn_of_own_scope(&on);
                 }
-                First::Over(Outcome::DeniedByLock(Denied {
+                ControlFlow::Break(Outcome::DeniedByLock(Denied {
                     key: on.key,
                     cause: if denial.done.is_some() { DeniedBy::Done } else { DeniedBy::Lock },
                     holder: denial.holder,
@@ -130,7 +124,7 @@ impl LockManager {
                     by_own_scope,
                 }))
             }
-            Tried::NotAtOnce(_) => First::Goes(on.key),
+            Tried::NotAtOnce(_) => ControlFlow::Continue(on.key),
         }
     }
 }
