@@ -116,11 +116,9 @@ impl Core {
             }
             tokio::select! {
                 biased;
-                () = listening.schedule.due_by(deadline) => {}
+                () = listening.schedule.due() => {}
                 () = self.closing.closed() => return Reply::ShutDown,
-            }
-            if !listening.schedule.is_due() {
-                return last.reply().unwrap_or(Reply::ShutDown);
+                () = sleep_until(deadline) => return last.reply().unwrap_or(Reply::ShutDown),
             }
             listening.schedule.asking();
         }
