@@ -208,8 +208,7 @@ impl Shared {
 
     /// How much is in memory: places, held or with a record, waiting writers, and those in queues.
     pub(super) fn len(&self) -> usize {
-        let spare = || self.shards.iter().map(|shard| locked(shard).spare).sum();
-        self.room.taken(if self.room.is_kept() { spare() } else { 0 })
+        self.room.taken(|| self.shards.iter().map(|shard| locked(shard).spare).sum())
     }
 
     /// `now` is from before the locks: what ended while they were waited for had not when this was asked.

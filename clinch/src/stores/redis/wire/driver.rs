@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, ready};
@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use redis::{RedisError, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::packed::Answers;
@@ -231,7 +232,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
         if let Some(timer) = &mut self.timer {
             // From now on it calls this task. That it may have fired already is seen in the next round.
-            _ = timer.as_mut().poll(cx);
+            // Without a budget: this task may have used it up by reading, and then it would never be called.
+            _ = pin!(unconstrained(timer.as_mut())).poll(cx);
         }
     }
 
@@ -312,7 +314,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
         let waits = [&self.upkeep, &self.others].map(|waiting| waiting.first().is_some());
         // Nothing of ours is under way, so no answer of ours will free a place.
-        if self.sent.is_empty() && waits != [false, false] {
+        if waits != [false, false] && !self.sent.iter().any(|sent| sent.caller.is_some()) {
             let in_flight = &self.shared.in_flight;
             let purpose = if waits[0] { Purpose::Upkeep } else { Purpose::Other };
             let place = self.place.get_or_insert_with(|| Box::pin(free(in_flight.clone(), purpose)));

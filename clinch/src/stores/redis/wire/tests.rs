@@ -241,3 +241,109 @@ async fn who_finds_no_room_comes_in_when_there_is_some() {
     let (answers, ()) = tokio::join!(futures_util::future::join_all(calls), serve);
     assert!(answers.into_iter().all(|went| number(went) == 1));
 }
+
+/// A place that another connection gives back is taken by one whose only call under way is late, and has none any more.
+#[tokio::test(start_paused = true)]
+async fn a_place_is_waited_for_also_behind_a_late_call() {
+    let places = Arc::new(InFlight::new(1));
+    let over = |places: &Arc<InFlight>| {
+        let (ours, theirs) = duplex(1 << 16);
+        (Wire::over(ours, places.clone(), LIMIT), theirs)
+    };
+    let ((one, mut server), (other, mut others_server)) = (over(&places), over(&places));
+    assert!(matches!(one.call(Purpose::Other, say("late")).await, Went::Late { .. }));
+    assert_eq!(heard(&mut server).await, ["late"]);
+    let mut in_the_way = Box::pin(other.call(Purpose::Other, say("in the way")));
+    assert!((&mut in_the_way).now_or_never().is_none());
+    assert_eq!(heard(&mut others_server).await, ["in the way"]);
+    let waits = one.call(Purpose::Upkeep, say("waits"));
+    let serve = async {
+        tokio::task::yield_now().await;
+        answer(&mut others_server, ":1\r\n").await;
+        assert_eq!(number(in_the_way.await), 1);
+        assert_eq!(heard(&mut server).await, ["waits"]);
+        answer(&mut server, ":0\r\n:2\r\n").await;
+    };
+    let (went, ()) = tokio::join!(waits, serve);
+    assert_eq!(number(went), 2);
+}
+
+type Hook = Arc<Mutex<Option<Box<dyn FnMut(usize) + Send>>>>;
+
+/// A stream that tells how often it was read in one go: what is done then stands for another thread.
+struct Hooked {
+    stream: DuplexStream,
+    reads: usize,
+    hook: Hook,
+}
+
+impl AsyncRead for Hooked {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        space: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<io::Result<()>> {
+        let this = &mut *self;
+        let polled = pin!(&mut this.stream).poll_read(cx, space);
+        this.reads = if polled.is_ready() { this.reads + 1 } else { 0 };
+        if let Some(hook) = this.hook.lock().unwrap().as_mut() {
+            hook(this.reads);
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Hooked {
+    fn poll_write(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        bytes: &[u8],
+    ) -> std::task::Poll<io::Result<usize>> {
+        pin!(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<io::Result<()>> {
+        pin!(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<io::Result<()>> {
+        pin!(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// tokio gives a task a budget for each poll, here used up by reading; the limit of a call that comes then is kept all the same.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_comes_while_much_is_read_ends_within_its_limit() {
+    const ANSWER: usize = 16 * 1024;
+    for at in [1, 127, 128] {
+        let (ours, mut server) = duplex(1 << 22);
+        let (hook, places) = (Hook::default(), Arc::new(InFlight::new(1_000)));
+        let stream = Hooked { stream: ours, reads: 0, hook: hook.clone() };
+        let wire = Arc::new(Wire::over(stream, places, LIMIT));
+        let late = futures_util::future::join_all((0..200).map(|_| wire.call(Purpose::Other, say("late"))));
+        assert!(late.await.iter().all(|went| matches!(went, Went::Late { .. })));
+
+        let (came, caller) = (Arc::new(Mutex::new(None)), wire.clone());
+        let coming = came.clone();
+        *hook.lock().unwrap() = Some(Box::new(move |reads| {
+            if reads == at {
+                let caller = caller.clone();
+                let mut call = async move { caller.call(Purpose::Other, say("new")).await }.boxed();
+                assert!((&mut call).now_or_never().is_none());
+                *coming.lock().unwrap() = Some(call);
+            }
+        }));
+        let text = "x".repeat(ANSWER - "$16374\r\n\r\n".len());
+        server.write_all(format!("${}\r\n{text}\r\n", text.len()).repeat(200).as_bytes()).await.unwrap();
+        tokio::time::sleep(LIMIT / 100).await;
+        let call = came.lock().unwrap().take().expect("it came while the answers were read");
+        let went = tokio::time::timeout(100 * LIMIT, call).await;
+        assert!(matches!(went, Ok(Went::Late { .. })), "after {at} reads: {went:?}");
+    }
+}
