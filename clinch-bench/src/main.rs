@@ -42,7 +42,7 @@ use self::results::Results;
 #[derive(Debug, Parser)]
 #[command(name = "clinch-bench")]
 struct Args {
-    /// About three minutes: fewer and shorter rounds, and so wider spreads.
+    /// About four minutes: fewer and shorter rounds, and so wider spreads.
     #[arg(long)]
     quick: bool,
     /// Only this scenario (S1, S2, S3, S3f, S4, S5, S6, S7, S8, S9); may be given several times.
