@@ -39,6 +39,8 @@ pub(crate) struct Race {
     pub(crate) one_cpu: bool,
     /// Into how many turns a round is divided: a machine is now fast, now slow, and short turns let that strike everybody alike.
     pub(crate) turns: usize,
+    /// Turns of a peer in each of its rounds.
+    pub(crate) peer_turns: usize,
     /// One turn of the reference, of Clinch and of bounds.
     pub(crate) effort: Effort,
     /// One turn of a peer.
@@ -65,16 +67,21 @@ impl Race {
             runners.push(Runner { contender, users, samples: Vec::new(), stuck: false });
         }
         for round in 0..bench.rounds() * self.turns {
+            // Who comes after whom matters too.
+            runners.reverse();
             for runner in &mut runners {
                 let _held = self.one_cpu.then(|| OneCpu::holds(bench.server(&runner.contender)));
                 let peer = runner.contender.kind == Kind::Peer;
-                if peer && round >= bench.peer_rounds() * self.turns {
+                if peer && round >= bench.peer_rounds() * self.peer_turns {
                     continue;
                 }
                 bench.progress.now(self.id, runner.contender.name, round);
                 let effort = if peer { self.peer_effort } else { self.effort };
                 runner.round(self.run, effort, bench).await;
             }
+        }
+        if bench.rounds() * self.turns % 2 == 1 {
+            runners.reverse();
         }
         let mut rows = Vec::new();
         for runner in runners {

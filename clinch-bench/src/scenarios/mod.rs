@@ -82,6 +82,7 @@ fn timed(
         run,
         one_cpu: false,
         turns: 1,
+        peer_turns: 1,
         effort: effort(length),
         peer_effort: effort(peer_length),
         counted: effort(millis(400)),
@@ -94,6 +95,7 @@ fn one_at_a_time(bench: &Bench, id: &'static str, contenders: Vec<Contender>) ->
     Race {
         one_cpu: true,
         turns,
+        peer_turns: turns,
         effort: Effort { length: millis(10_000), count },
         counted: Effort { length: millis(2_000), count: 1_000 },
         ..timed(id, 1, contenders, alone::one_task, [millis(0); 2])
@@ -136,7 +138,7 @@ async fn s2(bench: &Bench, results: &mut Results) {
     ];
     let lengths = if bench.quick { [millis(150), millis(75)] } else { [millis(500), millis(250)] };
     let race = timed("S2", 1, with_peers(contenders), alone::own_keys, lengths);
-    let rows = Race { turns: 4, ..race }.run(bench).await;
+    let rows = Race { turns: 4, peer_turns: 4, ..race }.run(bench).await;
     let data = find(&rows, "Clinch").connections.unwrap_or_default();
     results.goals.extend([
         Goal::at_least("S2", "pairs, of the reference", ratio(&rows, "Clinch", "reference"), 0.95),
@@ -201,6 +203,7 @@ async fn s4(bench: &Bench, results: &mut Results) {
         let race = Race {
             unit: "rejections/s",
             turns: 4,
+            peer_turns: 4,
             effort: Effort { length: millis(1_250), count },
             peer_effort: Effort { length: millis(if bench.quick { 75 } else { 200 }), count },
             counted: Effort { length: millis(400), count: 20 },
@@ -230,12 +233,13 @@ async fn s5(bench: &Bench, results: &mut Results) {
         peers::clinch("Clinch", Way::Plain),
         bound("bound: bare wake-up", WakeUp::connect),
     ];
-    let count = if bench.quick { 10 } else { 40 };
     let race = Race {
         unit: "hand-overs/s, mostly idle",
-        turns: 4,
-        effort: Effort { length: millis(5_000), count },
-        peer_effort: Effort { length: millis(if bench.quick { 200 } else { 750 }), count },
+        // One hand-over a turn: each comes after somebody else's, and finds the machine as everybody's does.
+        turns: if bench.quick { 60 } else { 100 },
+        peer_turns: 4,
+        effort: Effort { length: millis(5_000), count: 1 },
+        peer_effort: Effort { length: millis(if bench.quick { 200 } else { 750 }), count: 40 },
         counted: Effort { length: millis(1_000), count: 20 },
         ..timed("S5", 2, with_peers(contenders), handover::between_two, [millis(0); 2])
     };
