@@ -13,13 +13,15 @@ pub(crate) struct Bench {
     /// The same with keyspace events, for those who need them.
     eventful: RedisServer,
     pub(crate) quick: bool,
+    /// Whether peers take part.
+    pub(crate) peers: bool,
     pub(crate) progress: Progress,
 }
 
 impl Bench {
-    pub(crate) fn start(quick: bool, steps: usize) -> Self {
+    pub(crate) fn start(quick: bool, peers: bool, steps: usize) -> Self {
         let eventful = RedisServer::builder().arg("notify-keyspace-events", "KA").start();
-        Self { plain: RedisServer::start(), eventful, quick, progress: Progress::new(steps) }
+        Self { plain: RedisServer::start(), eventful, quick, peers, progress: Progress::new(steps) }
     }
 
     pub(crate) fn server(&self, contender: &Contender) -> &RedisServer {

@@ -48,6 +48,9 @@ struct Args {
     /// Only this scenario (S1, S2, S3, S3f, S4, S5, S6, S7, S8, S9); may be given several times.
     #[arg(long, value_name = "SCENARIO", value_parser = scenarios::ALL)]
     only: Vec<String>,
+    /// Leaves the peers out: for those who work on Clinch itself.
+    #[arg(long)]
+    without_peers: bool,
     /// Writes all numbers into this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -70,7 +73,7 @@ async fn main() -> ExitCode {
         .into_iter()
         .filter(|id| args.only.is_empty() || args.only.iter().any(|only| only == id))
         .collect();
-    let bench = Bench::start(args.quick, wanted.len());
+    let bench = Bench::start(args.quick, !args.without_peers, wanted.len());
     let mut results = Results::default();
     for id in wanted {
         scenarios::run(id, &bench, &mut results).await;

@@ -48,8 +48,8 @@ impl Results {
 }
 
 /// The reference and Clinch first, then everybody else.
-fn with_peers(first: Vec<Contender>) -> Vec<Contender> {
-    first.into_iter().chain(peers::all()).collect()
+fn with_peers(bench: &Bench, first: Vec<Contender>) -> Vec<Contender> {
+    first.into_iter().chain(bench.peers.then(peers::all).into_iter().flatten()).collect()
 }
 
 fn bound<F, L>(name: &'static str, connect: fn(String) -> F) -> Contender
@@ -118,7 +118,7 @@ async fn s1(bench: &Bench, results: &mut Results) {
     ];
     let race = Race {
         peer_effort: Effort { length: millis(if bench.quick { 30 } else { 50 }), count: 1_000 },
-        ..one_at_a_time(bench, "S1", with_peers(contenders))
+        ..one_at_a_time(bench, "S1", with_peers(bench, contenders))
     };
     let rows = race.run(bench).await;
     results.goals.extend([
@@ -137,7 +137,7 @@ async fn s2(bench: &Bench, results: &mut Results) {
         peers::clinch("Clinch, fenced", Way::Fenced),
     ];
     let lengths = if bench.quick { [millis(150), millis(75)] } else { [millis(500), millis(250)] };
-    let race = timed("S2", 1, with_peers(contenders), alone::own_keys, lengths);
+    let race = timed("S2", 1, with_peers(bench, contenders), alone::own_keys, lengths);
     let rows = Race { turns: 4, peer_turns: 4, ..race }.run(bench).await;
     let data = find(&rows, "Clinch").connections.unwrap_or_default();
     results.goals.extend([
@@ -166,7 +166,7 @@ async fn s3(bench: &Bench, results: &mut Results) {
         bound("bound: local queue, one lease", LocalQueue::connect),
     ];
     let lengths = if bench.quick { [millis(1_200), millis(800)] } else { [millis(5_000), millis(2_000)] };
-    let rows = timed("S3", 4, with_peers(contenders), contended::one_key, lengths).run(bench).await;
+    let rows = timed("S3", 4, with_peers(bench, contenders), contended::one_key, lengths).run(bench).await;
     let ours = find(&rows, "Clinch");
     results.goals.extend([
         Goal::at_least("S3", "acquisitions, of the reference", ratio(&rows, "Clinch", "reference"), 20.0),
@@ -199,7 +199,7 @@ async fn s4(bench: &Bench, results: &mut Results) {
     let runs: [(&'static str, usize, Run); 2] =
         [("S4a", 1, storm::held_here), ("S4b", 2, storm::held_elsewhere)];
     for (id, users, run) in runs {
-        let contenders = with_peers(vec![peers::reference(), peers::clinch("Clinch", Way::Plain)]);
+        let contenders = with_peers(bench, vec![peers::reference(), peers::clinch("Clinch", Way::Plain)]);
         let race = Race {
             unit: "rejections/s",
             turns: 4,
@@ -241,7 +241,7 @@ async fn s5(bench: &Bench, results: &mut Results) {
         effort: Effort { length: millis(5_000), count: 1 },
         peer_effort: Effort { length: millis(if bench.quick { 200 } else { 750 }), count: 40 },
         counted: Effort { length: millis(1_000), count: 20 },
-        ..timed("S5", 2, with_peers(contenders), handover::between_two, [millis(0); 2])
+        ..timed("S5", 2, with_peers(bench, contenders), handover::between_two, [millis(0); 2])
     };
     let rows = race.run(bench).await;
     let (ours, bound) = (find(&rows, "Clinch"), find(&rows, "bound: bare wake-up"));
