@@ -116,9 +116,11 @@ impl Core {
             }
             tokio::select! {
                 biased;
-                () = listening.schedule.due() => {}
+                () = listening.schedule.due_by(deadline) => {}
                 () = self.closing.closed() => return Reply::ShutDown,
-                () = sleep_until(deadline) => return last.reply().unwrap_or(Reply::ShutDown),
+            }
+            if !listening.schedule.is_due() {
+                return last.reply().unwrap_or(Reply::ShutDown);
             }
             listening.schedule.asking();
         }

@@ -124,16 +124,18 @@ impl Schedule {
     ///
     /// Cancel safe: a wake-up that came is kept.
     pub(super) async fn due(&mut self) {
+        self.due_by(Instant::now() + FAR).await;
+    }
+
+    /// The same, at most until that instant: one timer is enough for both.
+    ///
+    /// Cancel safe: a wake-up that came is kept.
+    pub(super) async fn due_by(&mut self, until: Instant) {
         if self.is_due() {
             return;
         }
         let at = [self.next_poll, self.holder_end].into_iter().flatten().min();
-        let timer = async {
-            match at {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
+        let timer = sleep_until(at.map_or(until, |at| at.min(until)));
         match &mut self.wakeups {
             Some(wakeups) => tokio::select! {
                 biased;

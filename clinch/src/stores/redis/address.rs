@@ -86,12 +86,6 @@ impl Opener {
         self.open(self.like.clone().set_addr(place))
     }
 
-    /// The same by RESP3, in which what is pushed is told apart from what is answered.
-    pub(super) fn pushing(&self) -> Self {
-        let settings = self.like.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
-        Self { like: self.like.clone().set_redis_settings(settings), ..self.clone() }
-    }
-
     fn open(&self, info: ConnectionInfo) -> Result<Client, StoreError> {
         let opened = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             tls_client(info, self.tls_root_certificates.as_ref())

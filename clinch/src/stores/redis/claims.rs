@@ -8,8 +8,8 @@ use redis::Value;
 
 use super::address::Replicas;
 use super::error::{nonsense, refused_in_words};
-use super::keys::Names;
-use super::scripts::{self, Call};
+use super::keys::{AroundQueue, Names, joined};
+use super::scripts::{self, Call, Lua};
 use super::wire::Packed;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Patience, Record, Space, Token};
 use crate::store::{Denial, ErrorKind, Grant, StoreError, Verdict};
@@ -62,8 +62,13 @@ pub(super) fn way(attempt: &Attempt) -> Way {
 }
 
 /// Whole milliseconds, at least one.
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST)
+pub(super) fn millis(time: Duration) -> u64 {
+    whole_millis(time).max(1)
+}
+
+/// The same, or none.
+pub(super) fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(LONGEST)
 }
 
 /// How long a writer that readers deny is remembered, in milliseconds; `None` for one that does not wait.
@@ -116,23 +121,17 @@ fn acquire_by(names: &Names, attempt: &Attempt, confirmed_by_others: bool) -> Ca
             }
         }
         (Way::Queued { confirm }, [claim]) => {
-            let mut around = names.around_queue(claim.on());
-            let floor = floor(claim);
-            let left = u64::try_from(patience.left().as_millis()).unwrap_or(u64::MAX).min(LONGEST);
-            scripts::ACQUIRE_QUEUED.call_at_once(if floor.is_some() { 5 } else { 4 }, |words| {
-                words.arg(around.key()).arg(around.queue()).arg(around.queued()).arg(around.writer());
-                if floor.is_some() {
-                    words.arg(names.fence(claim.on()));
-                }
-                words.arg(token).arg(millis(claim.ttl())).arg(left).arg(millis(confirm));
-                words.arg(around.channel()).arg(names.listener());
-                match floor {
-                    // Its number is given when it asks.
-                    Some(floor) => words.arg("").arg(floor),
-                    None if confirmed_by_others => words.arg(""),
-                    None => words.arg(names.asked_now()),
-                };
-            })
+            let (around, floor) = (names.around_queue(claim.on()), floor(claim));
+            let call = in_queue(&scripts::ACQUIRE_QUEUED, &around);
+            let call = if floor.is_some() { call.key(names.fence(claim.on())) } else { call };
+            let call = call.arg(token).arg(millis(claim.ttl())).arg(whole_millis(patience.left()));
+            let call = call.arg(millis(confirm)).arg(joined(around.channel())).arg(names.listener());
+            match floor {
+                // Its number is given when it asks.
+                Some(floor) => call.arg("").arg(floor),
+                None if confirmed_by_others => call.arg(""),
+                None => call.arg(names.asked_now()),
+            }
         }
         (Way::Plain, [claim]) if claim.on().space == Space::Lock => {
             let on = claim.on();
@@ -284,8 +283,14 @@ fn kind_of_key(call: Call, names: &Names, on: &ClaimKey) -> Call {
 }
 
 /// Whether a lease was granted by the news that its turn has come.
-fn took_turn(lease: &Attempt) -> u8 {
-    u8::from(lease.route().took_turn())
+pub(super) fn took_turn(lease: &Attempt) -> bool {
+    lease.route().took_turn()
+}
+
+/// A call about a queue, with its keys.
+fn in_queue(script: &'static Lua, around: &AroundQueue<'_>) -> Call {
+    let call = script.call().key(around.key().to_owned()).key(joined(around.queue()));
+    call.key(joined(around.queued())).key(joined(around.writer()))
 }
 
 /// The call that renews a lease of the common kind, and `None` for others.
@@ -300,7 +305,7 @@ pub(super) fn renew(names: &Names, lease: &Attempt) -> Option<Call> {
                 }
                 _ => call,
             };
-            Some(call.arg(lease.token().as_str()).arg(millis(claim.ttl())).arg(took_turn(lease)))
+            Some(call.arg(lease.token().as_str()).arg(millis(claim.ttl())).arg(u8::from(took_turn(lease))))
         }
         _ => None,
     }
@@ -332,11 +337,9 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
             if notes_writers(lease) && on.space == Space::Lock { call.key(names.writer(on)) } else { call }
         }
         (Way::Queued { .. }, [claim]) => {
-            let mut around = names.around_queue(claim.on());
-            scripts::RELEASE_QUEUED.call_at_once(4, |words| {
-                words.arg(around.key()).arg(around.queue()).arg(around.queued()).arg(around.writer());
-                words.arg(token).arg(around.channel()).arg(took_turn(lease));
-            })
+            let around = names.around_queue(claim.on());
+            let call = in_queue(&scripts::RELEASE_QUEUED, &around);
+            call.arg(token).arg(joined(around.channel())).arg(u8::from(took_turn(lease)))
         }
         (Way::Permit { .. }, [claim]) => {
             let on = claim.on();

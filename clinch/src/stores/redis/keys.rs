@@ -7,10 +7,13 @@ use rand::RngExt;
 use tokio::time::Instant;
 
 use crate::key::Key;
-use crate::lease::{ClaimKey, Space, Token};
+use crate::lease::{ClaimKey, Space};
 
 /// How many digits of a token it is known by where others may read them: enough to be its own, and too little to release with.
 const OWN_DIGITS: usize = 16;
+
+/// The beginning of a token.
+pub(super) type Digits = [u8; OWN_DIGITS];
 
 /// What the channel of force-releases is called under the prefix.
 const REVOKED: &str = "revoked";
@@ -31,15 +34,17 @@ struct Listener {
     epoch: Instant,
 }
 
-/// Names of what belongs to one key, one after the other: what they have in common is put together once.
+/// Names of what belongs to one key: what they have in common is put together once.
 pub(super) struct AroundQueue<'a> {
     prefix: &'a str,
     /// The key, in its braces.
     of: String,
     /// How long each of the braces is.
     braces: usize,
-    name: String,
 }
+
+/// What a name is put together of.
+type Parts<'a> = [&'a str; 3];
 
 impl AroundQueue<'_> {
     /// As [`Names::key`].
@@ -47,31 +52,28 @@ impl AroundQueue<'_> {
         self.of.get(self.braces..self.of.len() - self.braces).unwrap_or(&self.of)
     }
 
-    pub(super) fn queue(&mut self) -> &str {
-        self.name("queue")
+    pub(super) fn queue(&self) -> Parts<'_> {
+        [self.prefix, "queue:", &self.of]
     }
 
     /// The hash beside it.
-    pub(super) fn queued(&mut self) -> &str {
-        self.name("queued")
+    pub(super) fn queued(&self) -> Parts<'_> {
+        [self.prefix, "queued:", &self.of]
     }
 
     /// As [`Names::writer`].
-    pub(super) fn writer(&mut self) -> &str {
-        self.name("writer")
+    pub(super) fn writer(&self) -> Parts<'_> {
+        [self.prefix, "writer:", &self.of]
     }
 
     /// As [`Names::channel`].
-    pub(super) fn channel(&mut self) -> &str {
-        self.name("wake")
+    pub(super) fn channel(&self) -> Parts<'_> {
+        [self.prefix, "wake:", &self.of]
     }
 
-    fn name(&mut self, word: &str) -> &str {
-        self.name.clear();
-        // With the longest word.
-        self.name.reserve(self.prefix.len() + self.of.len() + 8);
-        [self.prefix, word, ":", &self.of].into_iter().for_each(|part| self.name.push_str(part));
-        &self.name
+    /// How long all of them are together, or a little less.
+    pub(super) fn length(&self) -> usize {
+        4 * (self.prefix.len() + 8 + self.of.len()) + self.of.len()
     }
 }
 
@@ -81,7 +83,7 @@ fn braces(on: &ClaimKey) -> (&'static str, &'static str) {
 }
 
 /// One text of several.
-fn joined<const N: usize>(texts: [&str; N]) -> String {
+pub(super) fn joined<const N: usize>(texts: [&str; N]) -> String {
     let mut joined = String::with_capacity(texts.iter().map(|text| text.len()).sum());
     texts.into_iter().for_each(|text| joined.push_str(text));
     joined
@@ -122,7 +124,7 @@ impl Names {
     pub(super) fn around_queue(&self, on: &ClaimKey) -> AroundQueue<'_> {
         let ((open, close), prefix) = (braces(on), self.prefix.as_str());
         let of = joined([open, prefix, on.space.word(), ":", on.key.as_str(), close]);
-        AroundQueue { prefix, of, braces: open.len(), name: String::new() }
+        AroundQueue { prefix, of, braces: open.len() }
     }
 
     /// The sorted set of a lock's readers.
@@ -182,9 +184,10 @@ impl Names {
     }
 
     /// What a token is known by on that channel.
-    pub(super) fn digits(token: &Token) -> &str {
-        let token = token.as_str();
-        token.get(..OWN_DIGITS).unwrap_or(token)
+    pub(super) fn digits(token: &[u8]) -> Digits {
+        let mut digits = [0; OWN_DIGITS];
+        digits.iter_mut().zip(token).for_each(|(digit, byte)| *digit = *byte);
+        digits
     }
 
     /// The channel on which force-releases are published.
@@ -243,9 +246,8 @@ mod tests {
         assert_eq!(names.writer(&on("a")), "shop:writer:{shop:lock:a}");
         assert_eq!(names.fence(&on("{u}:a")), "shop:fence:shop:lock:{u}:a");
         assert_eq!(names.queue(&on("a")), ["shop:queue:{shop:lock:a}", "shop:queued:{shop:lock:a}"]);
-        let token = Token::from_text("00112233445566778899aabbccddeeff@h:1:");
-        assert_eq!(Names::digits(&token), "0011223344556677");
-        assert_eq!(Names::digits(&Token::from_text("short")), "short");
+        assert_eq!(Names::digits(b"00112233445566778899aabbccddeeff@h:1:"), *b"0011223344556677");
+        assert_eq!(Names::digits(b"short"), *b"short\0\0\0\0\0\0\0\0\0\0\0");
         assert_ne!(names.listener(), Names::new("shop").listener());
         assert!(names.is_of_revocations(&names.revocations()) && !names.is_of_revocations("shop:a:revoked"));
     }
@@ -255,11 +257,11 @@ mod tests {
     fn the_names_around_a_queue_are_those_of_the_key() {
         for (prefix, key) in [("shop", "a"), ("shop", "{u}:a"), ("", "a")] {
             let (names, on) = (Names::new(prefix), on(key));
-            let mut around = names.around_queue(&on);
+            let around = names.around_queue(&on);
             assert_eq!(around.key(), names.key(&on));
-            assert_eq!([around.queue().to_owned(), around.queued().to_owned()], names.queue(&on));
-            assert_eq!(around.writer(), names.writer(&on));
-            assert_eq!(around.channel(), names.channel(&on));
+            assert_eq!([joined(around.queue()), joined(around.queued())], names.queue(&on));
+            assert_eq!(joined(around.writer()), names.writer(&on));
+            assert_eq!(joined(around.channel()), names.channel(&on));
             let (turns, shared) = names.turns(&on);
             assert_eq!(turns, format!("{}:{}", names.channel(&on), names.listener()));
             assert_eq!(turns[..shared], names.channel(&on));

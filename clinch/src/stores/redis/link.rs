@@ -288,12 +288,14 @@ impl Link {
     /// Runs a script that is ready to go by its hash; `call` makes it again where the server does not know it.
     pub(super) fn run_known<'a>(
         &'a self,
+        purpose: Purpose,
         by_hash: Packed,
         call: &'a (dyn Fn() -> Call + Sync + 'a),
         over: Option<Arc<Connection>>,
+        sending: impl FnOnce(&Arc<Connection>),
     ) -> impl Future<Output = Result<Value, StoreError>> {
         let request = Request::HashOr(by_hash, call);
-        async move { self.exchange(Purpose::Upkeep, request, over, None, |_| {}).await }
+        async move { self.exchange(purpose, request, over, None, sending).await }
     }
 
     /// The same within a time that is given, as one step of several. `asking`: the server is told that it is asked for a

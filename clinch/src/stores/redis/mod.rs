@@ -22,6 +22,7 @@ mod error;
 mod exchange;
 mod keys;
 mod link;
+mod queued;
 mod race;
 mod released;
 mod request;
@@ -206,6 +207,7 @@ impl Store for RedisStore {
             let simple = attempt.sent_at().is_none() && self.replicas.is_none() && !self.link.votes();
             let plain = simple && self.contended.is_free(on, attempt.patience());
             let set = if plain { claims::set(&self.names, attempt) } else { None };
+            let queued = if self.replicas.is_none() { queued::acquire(&self.names, attempt) } else { None };
             let mut flight = Flight { attempt, over: None };
             let sending = |connection: &Arc<Connection>| {
                 attempt.sending();
@@ -215,9 +217,12 @@ impl Store for RedisStore {
                 }
                 flight.over = Some(connection.clone());
             };
-            let answer = match set {
-                Some(set) => self.link.run_after(set, &call, sending).await,
-                None => self.link.run(Purpose::Grant, &call(), None, sending).await,
+            let answer = match (set, queued) {
+                (Some(set), _) => self.link.run_after(set, &call, sending).await,
+                (_, Some(by_hash)) => {
+                    self.link.run_known(Purpose::Grant, by_hash, &call, None, sending).await
+                }
+                _ => self.link.run(Purpose::Grant, &call(), None, sending).await,
             };
             flight.ends(answer.as_ref().err());
             let (answer, too_few) = confirm::read(answer?, self.replicas)?;
@@ -277,6 +282,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let call = || claims::release(&self.names, lease);
             let by_hash = claims::release_known(&self.names, lease);
+            let by_hash = by_hash.or_else(|| queued::release(&self.names, lease));
             let by_hash = by_hash.unwrap_or_else(|| Packed::one(&call().by_hash()));
             self.end(lease, by_hash, &call).await
         })
@@ -438,7 +444,7 @@ impl RedisStore {
             |(connection, abandoned): &&(Arc<Connection>, bool)| !abandoned && !connection.is_broken();
         let over = unanswered.iter().rfind(usable).map(|(connection, _)| connection.clone());
         let conclusive = unanswered.is_empty() || (unanswered.len() == 1 && over.is_some());
-        let answer = self.link.run_known(by_hash, call, over.clone()).await;
+        let answer = self.link.run_known(Purpose::Upkeep, by_hash, call, over.clone(), |_| {}).await;
         match (&answer, over) {
             (Ok(_), Some(connection)) => lease.route().answered_over(&connection),
             // No answer in time: the next one goes over another connection, which is not conclusive, and the one after

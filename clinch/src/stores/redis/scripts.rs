@@ -64,19 +64,7 @@ impl Lua {
     pub(super) fn call(&'static self) -> Call {
         // Enough for one claim, which is nearly every call.
         let words = || Cmd::with_capacity(4, 128);
-        self.call_with(Words::Apart { keys: words(), args: words() })
-    }
-
-    /// The same with so many keys, which `words` names before the first argument: nothing of it is put together twice.
-    pub(super) fn call_at_once(&'static self, keys: usize, words: impl FnOnce(&mut Cmd)) -> Call {
-        let mut command = Cmd::with_capacity(16, 640);
-        command.arg(BY_HASH).arg(&self.hash).arg(keys);
-        words(&mut command);
-        self.call_with(Words::Together(command))
-    }
-
-    const fn call_with(&'static self, words: Words) -> Call {
-        Call { script: self, words, sharded: false, replicas: None }
+        Call { script: self, keys: words(), args: words(), sharded: false, replicas: None }
     }
 
     /// Wake-ups go over sharded channels. What every server must hear does not.
@@ -94,43 +82,28 @@ impl Lua {
 #[derive(Debug)]
 pub(super) struct Call {
     script: &'static Lua,
-    words: Words,
+    /// No commands by themselves: words, packed one behind the other.
+    keys: Cmd,
+    args: Cmd,
     sharded: bool,
     replicas: Option<Replicas>,
 }
 
-/// What a call says.
-#[derive(Debug)]
-enum Words {
-    /// No commands by themselves: words, packed one behind the other.
-    Apart { keys: Cmd, args: Cmd },
-    /// The command by its hash.
-    Together(Cmd),
-}
-
 impl Call {
     pub(super) fn key(mut self, key: String) -> Self {
-        match &mut self.words {
-            Words::Apart { keys: words, .. } | Words::Together(words) => words.arg(key),
-        };
+        self.keys.arg(key);
         self
     }
 
     pub(super) fn arg(mut self, arg: impl ToSingleRedisArg) -> Self {
-        self.args().arg(arg);
+        self.args.arg(arg);
         self
     }
 
     /// An argument that may be any bytes.
     pub(super) fn bytes(mut self, bytes: &[u8]) -> Self {
-        self.args().arg(bytes);
+        self.args.arg(bytes);
         self
-    }
-
-    const fn args(&mut self) -> &mut Cmd {
-        match &mut self.words {
-            Words::Apart { args: words, .. } | Words::Together(words) => words,
-        }
     }
 
     /// Whether it wakes those who wait over sharded channels.
@@ -155,11 +128,8 @@ impl Call {
     }
 
     pub(super) fn by_hash(&self) -> Cow<'_, Cmd> {
-        match &self.words {
-            Words::Together(command) if !self.sharded => Cow::Borrowed(command),
-            _ if self.sharded => Cow::Owned(self.command(BY_HASH, &self.script.sharded().1)),
-            _ => Cow::Owned(self.command(BY_HASH, &self.script.hash)),
-        }
+        let hash = if self.sharded { &self.script.sharded().1 } else { &self.script.hash };
+        Cow::Owned(self.command(BY_HASH, hash))
     }
 
     /// Runs the script and leaves it with the server, so that the next call finds it by its hash.
@@ -168,18 +138,7 @@ impl Call {
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
-        let (keys, args) = match &self.words {
-            Words::Apart { keys, args } => (words(keys), words(args)),
-            Words::Together(command) => {
-                // All but its name and its script.
-                let mut same = Cmd::new();
-                same.arg(name).arg(script);
-                words(command).skip(2).for_each(|word| {
-                    same.arg(word);
-                });
-                return same;
-            }
-        };
+        let (keys, args) = (words(&self.keys), words(&self.args));
         let bytes: usize = keys.clone().chain(args.clone()).map(<[u8]>::len).sum();
         let count = keys.clone().count();
         let mut command = Cmd::with_capacity(3 + count + args.clone().count(), bytes + script.len() + 16);

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Client, ErrorKind, RedisResult};
+use redis::{Client, RedisError, RedisResult};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -18,9 +17,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::cluster::{self, Cluster};
 use super::connection::Target;
 use super::contended::Contended;
-use super::ear::{Ear, pushing};
-use super::keys::Names;
+use super::ear::Ear;
+use super::keys::{Digits, Names};
 use super::link::{Link, pause_after};
+use super::wire::Packed;
 use crate::lease::{ClaimKey, Token};
 use crate::store::{Kept, Notice, Revocation, Revocations, StoreError, Wakeups};
 
@@ -38,11 +38,20 @@ pub(super) struct Wake {
     names: Names,
     /// Learns which keys were given back.
     contended: Arc<Contended>,
-    channels: Mutex<BTreeMap<String, Channel>>,
+    channels: Mutex<Channels>,
     revoked: broadcast::Sender<Notice>,
     changed: watch::Sender<()>,
     running: AtomicBool,
     closed: AtomicBool,
+}
+
+type Channels = BTreeMap<Arc<str>, Channel>;
+
+/// The channel of this name, and its name for whoever keeps it: usually others wait there already.
+fn known<'a>(channels: &'a mut Channels, name: &str) -> (Arc<str>, &'a mut Channel) {
+    let name = channels.get_key_value(name).map_or_else(|| Arc::from(name), |(name, _)| name.clone());
+    let channel = channels.entry(name.clone()).or_default();
+    (name, channel)
 }
 
 /// Where is listened.
@@ -59,7 +68,7 @@ struct Channel {
     on: Option<ClaimKey>,
     signals: Vec<Arc<Notify>>,
     /// Those who wait for their turn in the key's queue, by what is known of their tokens; only on this store's own channel.
-    turns: BTreeMap<String, (Arc<Notify>, Arc<Kept>)>,
+    turns: BTreeMap<Digits, (Arc<Notify>, Arc<Kept>)>,
     /// Kept although nobody waits on it: the channel of revocations.
     pinned: bool,
     /// The server that has confirmed the subscription.
@@ -91,7 +100,7 @@ impl Wake {
         }
     }
 
-    fn channels(&self) -> MutexGuard<'_, BTreeMap<String, Channel>> {
+    fn channels(&self) -> MutexGuard<'_, Channels> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -102,25 +111,24 @@ impl Wake {
             Some(_) => self.names.turns(on),
             None => (self.names.channel(on), usize::MAX),
         };
-        let name = own.get(..shared).unwrap_or(&own).to_owned();
         let mut turn = None;
-        let (confirmed, new) = {
+        let (confirmed, new, name) = {
             let mut channels = self.channels();
-            let channel = channels.entry(name.clone()).or_default();
+            let (name, channel) = known(&mut channels, own.get(..shared).unwrap_or(&own));
             let mut new = !channel.is_wanted();
             channel.on.get_or_insert_with(|| on.clone());
             channel.signals.push(signal.clone());
             let mut confirmed = channel.confirmed.is_some();
             if let Some(token) = queued {
-                let digits = Names::digits(token).to_owned();
-                let channel = channels.entry(own.clone()).or_default();
+                let digits = Names::digits(token.as_str().as_bytes());
+                let (own, channel) = known(&mut channels, &own);
                 new |= !channel.is_wanted();
                 let kept = Arc::<Kept>::default();
-                channel.turns.insert(digits.clone(), (signal.clone(), kept.clone()));
+                channel.turns.insert(digits, (signal.clone(), kept.clone()));
                 confirmed &= channel.confirmed.is_some();
-                turn = Some((own, digits, kept));
+                turn = Some(((own, digits), kept));
             }
-            (confirmed, new)
+            (confirmed, new, name)
         };
         // Once all that it rests on is there; until then the confirmation fires it.
         if confirmed {
@@ -129,7 +137,7 @@ impl Wake {
         if new || !confirmed {
             self.attend();
         }
-        let (turn, kept) = turn.map(|(own, digits, kept)| ((own, digits), kept)).unzip();
+        let (turn, kept) = turn.unzip();
         let wakeups = Wakeups::new(signal.clone(), Subscription { wake: self.clone(), name, turn, signal });
         match kept {
             Some(kept) => wakeups.with_kept(kept),
@@ -163,7 +171,7 @@ impl Wake {
     pub(super) fn revocations(self: &Arc<Self>) -> Revocations {
         let events = {
             let mut channels = self.channels();
-            let channel = channels.entry(self.names.revocations()).or_default();
+            let (_, channel) = known(&mut channels, &self.names.revocations());
             channel.pinned = true;
             // Under the lock, so that a confirmation is either seen here or sent to this stream.
             Revocations::new(self.revoked.subscribe(), channel.confirmed.is_some())
@@ -211,7 +219,7 @@ impl Wake {
     pub(super) fn wanted(&self) -> BTreeSet<String> {
         let mut channels = self.channels();
         channels.retain(|_, channel| channel.is_wanted());
-        channels.keys().cloned().collect()
+        channels.keys().map(|name| String::from(&**name)).collect()
     }
 
     /// Whether what is told on a channel must reach every server.
@@ -224,7 +232,7 @@ impl Wake {
         let mut channels = self.channels();
         let mut signals: Vec<Arc<Notify>> = Vec::new();
         for name in names {
-            if let Some(channel) = channels.get_mut(name) {
+            if let Some(channel) = channels.get_mut(name.as_str()) {
                 channel.confirmed = Some(by.clone());
                 if channel.pinned {
                     // An error only says that nobody listens.
@@ -249,7 +257,7 @@ impl Wake {
     pub(super) fn disconnected_from<'n>(&self, names: impl IntoIterator<Item = &'n String>, at: &Arc<str>) {
         let mut channels = self.channels();
         for name in names {
-            if let Some(channel) = channels.get_mut(name) {
+            if let Some(channel) = channels.get_mut(name.as_str()) {
                 channel.confirmed.take_if(|by| by == at);
             }
         }
@@ -280,10 +288,11 @@ impl Wake {
 
     /// Tells the one whose turn has come, and since when the key may be kept for it: since it asked last.
     fn tell_turn(&self, channel: &Channel, payload: &[u8]) {
-        let Ok(payload) = std::str::from_utf8(payload) else { return };
-        let (digits, asked) = payload.split_once(' ').unwrap_or((payload, ""));
-        let Some((signal, kept)) = channel.turns.get(digits) else { return };
-        if let Some(at) = asked.parse().ok().and_then(|micros| self.names.asked_at(micros)) {
+        let blank = payload.iter().position(|byte| *byte == b' ').unwrap_or(payload.len());
+        let (digits, asked) = payload.split_at(blank);
+        let Some((signal, kept)) = channel.turns.get(&Names::digits(digits)) else { return };
+        let asked = asked.get(1..).and_then(|asked| std::str::from_utf8(asked).ok()?.parse().ok());
+        if let Some(at) = asked.and_then(|micros| self.names.asked_at(micros)) {
             kept.since(at);
         }
         signal.notify_one();
@@ -293,9 +302,9 @@ impl Wake {
 /// Ends a subscription when it is dropped.
 struct Subscription {
     wake: Arc<Wake>,
-    name: String,
+    name: Arc<str>,
     /// This store's own channel for the queue, and what it knows the attempt by.
-    turn: Option<(String, String)>,
+    turn: Option<(Arc<str>, Digits)>,
     signal: Arc<Notify>,
 }
 
@@ -350,16 +359,17 @@ async fn attend_one(wake: &Arc<Wake>, link: &Link) {
         }
         let limit = link.options().connect_timeout;
         let mut followed = Followed { moved: link.moved(), at: Arc::from("") };
-        let ear = Arc::new(Ear::default());
         let connecting = async {
             let client = followed.server(link).await.map_err(|error| error.to_string())?;
-            let client = pushing(&client).map_err(|error| error.to_string())?;
-            ear.open(wake, &client).await.map_err(|error| error.to_string())
+            let roots = link.options().tls_root_certificates.as_deref();
+            Ear::open(&client, roots).await.map_err(|error| error.to_string())
         };
         match timeout(limit, connecting).await {
-            Ok(Ok(redis)) => {
+            Ok(Ok(mut ear)) => {
                 let since = Instant::now();
-                listen(wake, link, redis, &ear, followed).await;
+                if let Err(error) = listen(wake, link, &mut ear, followed).await {
+                    tracing::debug!(%error, "the connection for wake-ups failed; waiters poll until it is back");
+                }
                 wake.disconnected();
                 if since.elapsed() > SETTLED {
                     failures = 0;
@@ -411,70 +421,59 @@ impl Followed {
 }
 
 /// Listens on one connection until it fails, or until the data goes elsewhere.
-async fn listen(
-    wake: &Wake,
-    link: &Link,
-    mut redis: MultiplexedConnection,
-    ear: &Ear,
-    mut followed: Followed,
-) {
+async fn listen(wake: &Wake, link: &Link, ear: &mut Ear, mut followed: Followed) -> RedisResult<()> {
     let limit = link.options().call_timeout;
     let mut changes = wake.changes();
     let mut subscribed = BTreeSet::new();
     while !wake.is_closed() {
         let (add, remove) = wake.differences(&subscribed);
         if !add.is_empty() {
-            match done(timeout(limit, redis.subscribe(&add)).await) {
-                Done::Yes => wake.confirm(&add, &followed.at),
-                // Without the right to subscribe nothing is pushed, and trying again and again would not help.
-                Done::Refused => {}
-                Done::No => return,
+            let commands = vec![command("SUBSCRIBE", &add)];
+            let refused = in_time(limit, ear.subscribe(wake, &add, commands)).await?;
+            // Without the right to subscribe nothing is pushed, and trying again and again would not help.
+            match refused.first() {
+                Some((_, error)) => warn_of_refusal(error),
+                None => wake.confirm(&add, &followed.at),
             }
             subscribed.extend(add);
         }
         if !remove.is_empty() {
-            if done(timeout(limit, redis.unsubscribe(&remove)).await) == Done::No {
-                return;
-            }
+            let commands = vec![command("UNSUBSCRIBE", &remove)];
+            in_time(limit, ear.unsubscribe(wake, &remove, commands)).await?;
             remove.iter().for_each(|name| {
                 subscribed.remove(name);
             });
         }
         tokio::select! {
             biased;
-            () = ear.deafened() => return,
-            _ = changes.changed() => {}
-            () = followed.left_behind() => return,
-            () = sleep(HEARTBEAT) => {
-                let ping = redis::cmd("PING");
-                if done(timeout(limit, ping.exec_async(&mut redis)).await) != Done::Yes {
-                    return;
-                }
+            said = ear.hear(wake) => {
+                // Nothing was asked.
+                said?;
             }
+            _ = changes.changed() => {}
+            () = followed.left_behind() => return Ok(()),
+            () = sleep(HEARTBEAT) => in_time(limit, ear.ping(wake)).await?,
         }
     }
+    Ok(())
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Done {
-    Yes,
-    /// The server refused; the connection is good.
-    Refused,
-    /// The connection failed, or did not answer in time.
-    No,
+/// A command about these channels.
+pub(super) fn command(word: &str, names: &[String]) -> Packed {
+    let bytes = names.iter().map(|name| name.len() + 8).sum();
+    names.iter().fold(Packed::command(1 + names.len(), bytes).word(word), |command, name| command.word(name))
 }
 
-fn done<T, E>(answer: Result<RedisResult<T>, E>) -> Done {
-    match answer {
-        Ok(Ok(_)) => Done::Yes,
-        Ok(Err(error)) if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) => {
-            tracing::warn!(%error, "Redis refuses to push wake-ups; waiters poll (see the rights of the user to channels)");
-            Done::Refused
-        }
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "the connection for wake-ups failed; waiters poll until it is back");
-            Done::No
-        }
-        Err(_) => Done::No,
-    }
+/// The same with a limit, at which the connection counts as broken.
+pub(super) async fn in_time<T>(
+    limit: Duration,
+    asked: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+    timeout(limit, asked).await.unwrap_or_else(late)
+}
+
+/// The server refuses to push; the connection is good.
+pub(super) fn warn_of_refusal(error: &RedisError) {
+    tracing::warn!(%error, "Redis refuses to push wake-ups; waiters poll (see the rights of the user to channels)");
 }

@@ -2,8 +2,7 @@
 //!
 //! From 7.0 on wake-ups go over sharded channels, which only the slot's own server hears; revocations go to all servers, and
 //! are heard at one. When a slot moves, its server ends the subscriptions by itself: whoever hears that makes its connection
-//! anew, because the client library would take the notice for the answer to something else. The channel then belongs to
-//! another server, and is subscribed there.
+//! anew. The channel then belongs to another server, and is subscribed there.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -13,16 +12,15 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{ServerErrorKind, Value};
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Cluster;
 use super::slots::slot;
 use super::topology::Node;
-use crate::stores::redis::ear::Ear;
+use crate::stores::redis::ear::{Ear, Said};
 use crate::stores::redis::link::pause_after;
-use crate::stores::redis::wake::{HEARTBEAT, SETTLED, Wake};
+use crate::stores::redis::wake::{HEARTBEAT, SETTLED, Wake, command, in_time, warn_of_refusal};
 
 /// When it is looked again for a channel whose server is not known.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -72,14 +70,17 @@ async fn listen_at(wake: &Arc<Wake>, cluster: &Arc<Cluster>, node: Arc<Node>) ->
     let mut failures = 0;
     while !wanted_at(wake, cluster, &node).is_empty() {
         let began = Instant::now();
-        let ear = Arc::new(Ear::default());
-        match timeout(cluster.options.connect_timeout, connect(wake, cluster, &node, &ear)).await {
-            Ok(Ok(redis)) => {
+        match timeout(cluster.options.connect_timeout, connect(cluster, &node)).await {
+            Ok(Ok(mut ear)) => {
                 let mut subscribed = BTreeSet::new();
-                let over = listen(wake, cluster, &node, redis, &ear, &mut subscribed).await;
+                let over = listen(wake, cluster, &node, &mut ear, &mut subscribed).await;
                 wake.disconnected_from(&subscribed, &node.at);
-                if over {
-                    break;
+                match over {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::debug!(%error, at = %node.at, "the connection for wake-ups failed; waiters poll");
+                    }
                 }
                 if began.elapsed() > SETTLED {
                     failures = 0;
@@ -98,15 +99,10 @@ async fn listen_at(wake: &Arc<Wake>, cluster: &Arc<Cluster>, node: Arc<Node>) ->
     node.at.clone()
 }
 
-async fn connect(
-    wake: &Arc<Wake>,
-    cluster: &Cluster,
-    node: &Node,
-    ear: &Arc<Ear>,
-) -> Result<MultiplexedConnection, String> {
-    let client =
-        cluster.opener.pushing().at(&node.place.0, node.place.1).map_err(|error| error.to_string())?;
-    ear.open(wake, &client).await.map_err(|error| error.to_string())
+async fn connect(cluster: &Cluster, node: &Node) -> Result<Ear, String> {
+    let client = cluster.opener.at(&node.place.0, node.place.1).map_err(|error| error.to_string())?;
+    let roots = cluster.options.tls_root_certificates.as_deref();
+    Ear::open(&client, roots).await.map_err(|error| error.to_string())
 }
 
 /// Listens on one connection until it fails; or until nothing is wanted there any more, and then it says so.
@@ -114,104 +110,72 @@ async fn listen(
     wake: &Wake,
     cluster: &Cluster,
     node: &Node,
-    mut redis: MultiplexedConnection,
-    ear: &Ear,
+    ear: &mut Ear,
     subscribed: &mut BTreeSet<String>,
-) -> bool {
+) -> RedisResult<bool> {
     let limit = cluster.options.call_timeout;
     let (mut changes, mut map) = (wake.changes(), cluster.changed.subscribe());
+    // One command for each channel: channels of one command would have to be of one slot.
+    let each = |names: &[String], [plain, sharded]: [&str; 2]| {
+        let is_sharded = |name: &String| cluster.sharded.load(Ordering::Acquire) && !wake.is_for_all(name);
+        let one = |name: &String| {
+            command(if is_sharded(name) { sharded } else { plain }, std::slice::from_ref(name))
+        };
+        names.iter().map(one).collect::<Vec<_>>()
+    };
     while !wake.is_closed() {
         let wanted = wanted_at(wake, cluster, node);
         if wanted.is_empty() {
-            return true;
+            return Ok(true);
         }
         let add: Vec<_> = wanted.difference(subscribed).cloned().collect();
         if !add.is_empty() {
-            let command = |name: &String| {
-                let sharded = cluster.sharded.load(Ordering::Acquire) && !wake.is_for_all(name);
-                if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" }
-            };
-            let Ok(Ok(answers)) = timeout(limit, each(&mut redis, &add, command)).await else { return false };
-            if ear.is_deaf() || answers.iter().any(is_elsewhere) {
-                return false;
+            let commands = each(&add, ["SUBSCRIBE", "SSUBSCRIBE"]);
+            let refused = in_time(limit, ear.subscribe(wake, &add, commands)).await?;
+            if let Some((_, elsewhere)) = refused.iter().find(|(_, error)| is_elsewhere(error)) {
+                return Err(elsewhere.clone());
             }
-            let confirmed: Vec<_> = add
-                .iter()
-                .zip(&answers)
-                .filter(|(_, answer)| !is_refused(answer))
-                .map(|(name, _)| name.clone())
-                .collect();
+            refused.iter().for_each(|(_, error)| warn_of_refusal(error));
+            let is_refused = |name: &&String| refused.iter().any(|(refused, _)| refused == *name);
+            let confirmed: Vec<_> = add.iter().filter(|name| !is_refused(name)).cloned().collect();
             subscribed.extend(add);
             wake.confirm(&confirmed, &node.at);
         }
         let remove: Vec<_> = subscribed.difference(&wanted).cloned().collect();
         if !remove.is_empty() {
             wake.disconnected_from(&remove, &node.at);
-            let command = |name: &String| {
-                let sharded = cluster.sharded.load(Ordering::Acquire) && !wake.is_for_all(name);
-                if sharded { "SUNSUBSCRIBE" } else { "UNSUBSCRIBE" }
-            };
-            *ear.leaving() = remove.iter().cloned().collect();
-            let left = timeout(limit, each(&mut redis, &remove, command)).await;
-            if !matches!(left, Ok(Ok(_))) || ear.is_deaf() {
-                return false;
-            }
+            let commands = each(&remove, ["UNSUBSCRIBE", "SUNSUBSCRIBE"]);
+            in_time(limit, ear.unsubscribe(wake, &remove, commands)).await?;
             remove.iter().for_each(|name| {
                 subscribed.remove(name);
             });
-            ear.leaving().clear();
         }
         tokio::select! {
             biased;
-            () = ear.deafened() => return false,
+            said = ear.hear(wake) => match said? {
+                // Its slot has moved.
+                Said::Unsubscribed(name) if subscribed.contains(&name) => return Ok(false),
+                _ => {}
+            },
             _ = changes.changed() => {}
             _ = map.changed() => {}
-            () = sleep(HEARTBEAT) => {
-                let ping = redis::cmd("PING");
-                if !matches!(timeout(limit, redis.req_packed_command(&ping)).await, Ok(Ok(_))) || ear.is_deaf() {
-                    return false;
-                }
-            }
+            () = sleep(HEARTBEAT) => in_time(limit, ear.ping(wake)).await?,
         }
     }
-    true
-}
-
-/// One command for each channel: channels of one command would have to be of one slot, and be answered one by one.
-async fn each(
-    redis: &mut MultiplexedConnection,
-    names: &[String],
-    command: impl Fn(&String) -> &'static str,
-) -> redis::RedisResult<Vec<Value>> {
-    let mut pipeline = redis::pipe();
-    for name in names {
-        pipeline.cmd(command(name)).arg(name);
-    }
-    redis.req_packed_commands(&pipeline, 0, names.len()).await
+    Ok(true)
 }
 
 /// Whether a server says that the channel is not, or not yet, its own.
-fn is_elsewhere(answer: &Value) -> bool {
-    let Value::ServerError(error) = answer else { return false };
+fn is_elsewhere(error: &RedisError) -> bool {
     matches!(
         error.kind(),
-        Some(
+        ErrorKind::Server(
             ServerErrorKind::Moved
                 | ServerErrorKind::Ask
                 | ServerErrorKind::TryAgain
                 | ServerErrorKind::ClusterDown
         )
     )
-}
-
-fn is_refused(answer: &Value) -> bool {
-    let Value::ServerError(error) = answer else { return false };
-    let code = error.code();
-    tracing::warn!(
-        code,
-        "Redis refuses to push wake-ups; waiters poll (see the rights of the user to channels)"
-    );
-    true
 }
 
 #[cfg(test)]

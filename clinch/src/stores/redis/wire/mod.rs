@@ -14,6 +14,7 @@
 mod dial;
 mod driver;
 mod packed;
+mod push;
 mod reply;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub(super) use self::dial::{Line, ask, dial};
 use self::driver::Driver;
 use self::packed::Answers;
 pub(super) use self::packed::Packed;
+pub(super) use self::push::{Push, read as read_push};
 use crate::stores::in_flight::{InFlight, Purpose};
 
 /// How many calls wait for a place, at most. Who comes then waits for room.

@@ -47,6 +47,10 @@ impl Packed {
         self
     }
 
+    pub(in super::super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// One command.
     pub(in super::super) fn one(command: &Cmd) -> Self {
         let mut bytes = Vec::new();

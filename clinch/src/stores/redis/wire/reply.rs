@@ -48,7 +48,7 @@ fn value(bytes: &[u8], at: &mut usize, depth: u8) -> RedisResult<Option<Value>> 
 }
 
 /// The kind of what begins here, and the rest of its first line; `at` is behind it then.
-fn line<'a>(bytes: &'a [u8], at: &mut usize) -> Option<(u8, &'a [u8])> {
+pub(super) fn line<'a>(bytes: &'a [u8], at: &mut usize) -> Option<(u8, &'a [u8])> {
     let (kind, rest) = bytes.get(*at..)?.split_first()?;
     let length = rest.iter().position(|byte| *byte == b'\r')?;
     // The line feed belongs to it.
@@ -58,7 +58,7 @@ fn line<'a>(bytes: &'a [u8], at: &mut usize) -> Option<(u8, &'a [u8])> {
 }
 
 /// Whether what has no whole line yet can still become an answer: what is not Redis need not send any.
-fn unfinished(bytes: &[u8], begin: usize) -> RedisResult<Option<Value>> {
+pub(super) fn unfinished(bytes: &[u8], begin: usize) -> RedisResult<Option<Value>> {
     match bytes.get(begin) {
         Some(kind) if !b":+$*-_,#!=(%~>|".contains(kind) => Err(garbage("it begins with no known sign")),
         _ => Ok(None),
@@ -66,7 +66,7 @@ fn unfinished(bytes: &[u8], begin: usize) -> RedisResult<Option<Value>> {
 }
 
 /// So many bytes, and the end of their line.
-fn blob<'a>(bytes: &'a [u8], at: &mut usize, length: usize) -> RedisResult<Option<&'a [u8]>> {
+pub(super) fn blob<'a>(bytes: &'a [u8], at: &mut usize, length: usize) -> RedisResult<Option<&'a [u8]>> {
     let end = at.checked_add(length).ok_or_else(|| garbage("it is too long"))?;
     let Some(after) = end.checked_add(2).filter(|after| *after <= bytes.len()) else { return Ok(None) };
     let text = &bytes[*at..end];
@@ -75,7 +75,7 @@ fn blob<'a>(bytes: &'a [u8], at: &mut usize, length: usize) -> RedisResult<Optio
 }
 
 /// Goes behind one value of any kind.
-fn skip(bytes: &[u8], at: &mut usize, depth: u8) -> RedisResult<Option<()>> {
+pub(super) fn skip(bytes: &[u8], at: &mut usize, depth: u8) -> RedisResult<Option<()>> {
     let begin = *at;
     let Some((kind, line)) = line(bytes, at) else {
         return unfinished(bytes, begin).map(|_| None);
@@ -102,7 +102,7 @@ fn skip(bytes: &[u8], at: &mut usize, depth: u8) -> RedisResult<Option<()>> {
     Ok(Some(()))
 }
 
-fn number(line: &[u8]) -> RedisResult<i64> {
+pub(super) fn number(line: &[u8]) -> RedisResult<i64> {
     let (negative, digits) = match line.split_first() {
         Some((b'-', digits)) => (true, digits),
         _ => (false, line),
