@@ -1,22 +1,22 @@
 //! The task of a connection: it writes what is to go out, reads what comes, and tells the callers, also those whose time is
-//! up.
+//! up. Who comes while nothing is under way sends in its place.
 
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use redis::{RedisError, RedisResult, Value};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::packed::Answers;
-use super::{Call, Calls, Inbox, KEPT, Shared, Went, gone, reply};
+use super::{Call, Calls, Doing, Inbox, KEPT, Line, Shared, Went, gone, reply};
 use crate::stores::in_flight::{InFlight, Purpose};
 
 /// How much is read at a time; answers that are longer make more room for themselves.
@@ -66,8 +66,9 @@ impl Waiting {
     }
 }
 
-pub(super) struct Driver<S> {
-    stream: S,
+/// What the task has of a connection. It is locked while something is done with it, which waits for nothing.
+pub(super) struct Driver {
+    stream: Line,
     shared: Arc<Shared>,
     /// What is changed for what has come, so that nobody waits while that is looked at.
     empty: [Calls; 2],
@@ -94,8 +95,8 @@ pub(super) struct Driver<S> {
     told: Vec<(oneshot::Sender<Went>, Went)>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
-    pub(super) fn new(stream: S, shared: Arc<Shared>) -> Self {
+impl Driver {
+    pub(super) fn new(stream: Line, shared: Arc<Shared>) -> Self {
         Self {
             stream,
             shared,
@@ -241,11 +242,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         self.timer.as_ref().is_some_and(|timer| timer.is_elapsed())
     }
 
-    /// Takes what has come, and sends what has a place.
-    fn take(&mut self, cx: &mut Context<'_>) {
+    /// Takes what has come, and puts out what has a place.
+    fn take(&mut self) {
         let shared = self.shared.clone();
         let mut inbox = shared.inbox();
-        inbox.idle = false;
+        inbox.doing = Doing::Something;
         let came = !inbox.is_empty();
         if came {
             let [upkeep, others] = &mut self.empty;
@@ -260,9 +261,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
         self.admit(Purpose::Upkeep);
         self.admit(Purpose::Other);
-        if self.timer.is_none() {
-            self.set_timer(cx);
-        }
+    }
+
+    /// Sends what has come, in the place of the task, which does nothing now and is called by `cx`. Says whether it can go on
+    /// doing so: what comes, and a stream that takes no more, call it.
+    pub(super) fn send(&mut self, cx: &mut Context<'_>) -> bool {
+        self.take();
+        let broken = matches!(self.write(cx), Poll::Ready(Err(_)));
+        // A timer is the task's to make: it needs the runtime.
+        !broken && self.timer.is_some() && self.sleeps(cx)
     }
 
     /// Tells the inbox how many have left since it was told last, and lets in as many of those who wait for room.
@@ -330,7 +337,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         if !inbox.is_empty() {
             return false;
         }
-        inbox.idle = true;
+        let nothing = self.sent.is_empty() && waits == [false, false];
+        inbox.doing = if nothing { Doing::Nothing } else { Doing::Waiting };
         match &mut inbox.task {
             Some(task) => task.clone_from(cx.waker()),
             task => *task = Some(cx.waker().clone()),
@@ -348,7 +356,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 self.timer = None;
             }
             told += self.tell();
-            self.take(cx);
+            self.take();
+            if self.timer.is_none() {
+                self.set_timer(cx);
+            }
             if let Poll::Ready(Err(error)) = self.write(cx) {
                 return Poll::Ready(error.into());
             }
@@ -367,7 +378,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     }
 }
 
-impl<S> Driver<S> {
+impl Driver {
     /// Tells what is to be told.
     fn tell(&mut self) -> usize {
         let count = self.told.len();
@@ -399,6 +410,7 @@ impl<S> Driver<S> {
         }
         self.tell();
         self.shared.room.notify_waiters();
+        self.stream = Box::new(tokio::io::empty());
     }
 }
 
@@ -423,20 +435,30 @@ impl Free {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
+/// The task, as long as its runtime lets it live.
+pub(super) struct Driving(pub(super) Arc<Mutex<Driver>>);
+
+impl Driving {
+    fn driver(&self) -> MutexGuard<'_, Driver> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Future for Driving {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let error = ready!(self.round(cx));
-        self.close(&error);
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut driver = self.driver();
+        let error = ready!(driver.round(cx));
+        driver.close(&error);
         Poll::Ready(())
     }
 }
 
-impl<S> Drop for Driver<S> {
+impl Drop for Driving {
     /// Its runtime may end before the connection does.
     fn drop(&mut self) {
-        self.close(&gone());
+        self.driver().close(&gone());
     }
 }
 

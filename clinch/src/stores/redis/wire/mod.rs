@@ -4,7 +4,7 @@
 //! It promises that every call ends within its limit, answered or not; that no more calls are in flight than there are
 //! places, and that those who wait for one are bounded too, renewals and releases first; that a call whose caller is gone
 //! before there was a place for it never goes out; and that an answer is never taken for another call's: whoever gave up
-//! waiting keeps his turn in the order.
+//! waiting keeps his turn in the order. Who finds the connection at rest sends himself, without waking anybody for it.
 //!
 //! The client library's own connection does the same with a channel, a task, two timers and a general parser; here a call
 //! is its bytes in a box that the task empties, and then a place in a line that only the task knows, with one timer for all
@@ -25,17 +25,16 @@ use std::mem;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult, Value};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 pub(super) use self::dial::{Line, ask, dial};
-use self::driver::Driver;
+use self::driver::{Driver, Driving};
 use self::packed::Answers;
 pub(super) use self::packed::Packed;
 pub(super) use self::push::{Push, read as read_push};
@@ -133,11 +132,23 @@ struct Inbox {
     others: Come,
     /// How many wait for room.
     outside: usize,
-    /// The task that sends, and whether it waits to be called.
+    /// The task that sends, and what it does.
     task: Option<Waker>,
-    idle: bool,
+    doing: Doing,
     /// Nothing is sent any more.
     closed: bool,
+}
+
+/// What the task of a connection does.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// It will look at what has come before it waits.
+    #[default]
+    Something,
+    /// It waits for answers or places, and is to be called.
+    Waiting,
+    /// There is nothing that it waits for, but to be called.
+    Nothing,
 }
 
 impl Inbox {
@@ -166,21 +177,19 @@ impl Shared {
 /// The connection, until it is dropped.
 pub(super) struct Wire {
     shared: Arc<Shared>,
-    driver: AbortHandle,
+    driver: Arc<Mutex<Driver>>,
+    task: AbortHandle,
 }
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        self.driver.abort();
+        self.task.abort();
     }
 }
 
 impl Wire {
     /// Over this stream, by the runtime that this is called on. `limit`: the time limit of a call.
-    pub(super) fn over<S>(stream: S, in_flight: Arc<InFlight>, limit: Duration) -> Self
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    pub(super) fn over(stream: Line, in_flight: Arc<InFlight>, limit: Duration) -> Self {
         let shared = Arc::new(Shared {
             inbox: Mutex::default(),
             room: Notify::new(),
@@ -188,8 +197,9 @@ impl Wire {
             in_flight,
             limit,
         });
-        let driver = tokio::spawn(Driver::new(stream, shared.clone())).abort_handle();
-        Self { shared, driver }
+        let driver = Arc::new(Mutex::new(Driver::new(stream, shared.clone())));
+        let task = tokio::spawn(Driving(driver.clone())).abort_handle();
+        Self { shared, driver, task }
     }
 
     /// How many answers have come.
@@ -229,12 +239,21 @@ impl Wire {
         come.placeless += 1;
         let Packed { bytes, answers } = &commands;
         come.calls.push(Call { length: bytes.len(), answers: *answers, purpose, caller, since }, bytes);
-        let driver = if mem::take(&mut inbox.idle) { inbox.task.clone() } else { None };
+        let doing = mem::take(&mut inbox.doing);
+        let task = if doing == Doing::Something { None } else { inbox.task.clone() };
         drop(inbox);
-        if let Some(driver) = driver {
-            driver.wake();
+        if let Some(task) = task
+            && !(doing == Doing::Nothing && self.send(&task))
+        {
+            task.wake();
         }
         Ok(answer)
+    }
+
+    /// Sends what was put down, in the place of the task, and says whether that need not be called any more. It does nothing,
+    /// so nothing is gained by its being woken first, mostly on another thread.
+    fn send(&self, task: &Waker) -> bool {
+        self.driver.try_lock().is_ok_and(|mut driver| driver.send(&mut Context::from_waker(task)))
     }
 
     /// Waits for room, at most for the limit.

@@ -1,7 +1,7 @@
 //! The order of answers, the bounds and the limit, over a stream in this process and on a clock that stands still.
 
 use futures_util::FutureExt as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
 
@@ -9,7 +9,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 
 fn wire(places: usize) -> (Wire, DuplexStream) {
     let (ours, theirs) = duplex(1 << 16);
-    (Wire::over(ours, Arc::new(InFlight::new(places)), LIMIT), theirs)
+    (Wire::over(Box::new(ours), Arc::new(InFlight::new(places)), LIMIT), theirs)
 }
 
 fn say(word: &str) -> Packed {
@@ -151,7 +151,8 @@ async fn the_end_of_the_connection_ends_all_calls() {
 async fn a_place_that_another_connection_gives_back_is_taken() {
     let in_flight = Arc::new(InFlight::new(2));
     let ((ours, _others), (mine, mut server)) = (duplex(1 << 16), duplex(1 << 16));
-    let (other, wire) = (Wire::over(ours, in_flight.clone(), LIMIT), Wire::over(mine, in_flight, LIMIT));
+    let (other, wire) =
+        (Wire::over(Box::new(ours), in_flight.clone(), LIMIT), Wire::over(Box::new(mine), in_flight, LIMIT));
     let mut there = Box::pin(other.call(Purpose::Grant, say("a")));
     assert!((&mut there).now_or_never().is_none());
     let mut here = Box::pin(wire.call(Purpose::Grant, say("b")));
@@ -200,7 +201,7 @@ async fn what_waits_goes_out_in_order_and_whole() {
 #[tokio::test(start_paused = true)]
 async fn what_is_written_in_parts_arrives_whole() {
     let (ours, mut server) = duplex(7);
-    let wire = Wire::over(ours, Arc::new(InFlight::new(100)), LIMIT);
+    let wire = Wire::over(Box::new(ours), Arc::new(InFlight::new(100)), LIMIT);
     let words: Vec<String> = (0..20).map(|number| format!("word {number}")).collect();
     let calls = words.iter().enumerate().map(async |(number, word)| {
         for _ in 0..number {
@@ -248,7 +249,7 @@ async fn a_place_is_waited_for_also_behind_a_late_call() {
     let places = Arc::new(InFlight::new(1));
     let over = |places: &Arc<InFlight>| {
         let (ours, theirs) = duplex(1 << 16);
-        (Wire::over(ours, places.clone(), LIMIT), theirs)
+        (Wire::over(Box::new(ours), places.clone(), LIMIT), theirs)
     };
     let ((one, mut server), (other, mut others_server)) = (over(&places), over(&places));
     assert!(matches!(one.call(Purpose::Other, say("late")).await, Went::Late { .. }));
@@ -268,6 +269,89 @@ async fn a_place_is_waited_for_also_behind_a_late_call() {
     assert_eq!(number(went), 2);
 }
 
+/// Makes a call that is answered, after which the task of the connection has nothing to do.
+async fn come_to_rest(wire: &Wire, server: &mut DuplexStream) {
+    let serve = async {
+        assert_eq!(heard(server).await, ["first"]);
+        answer(server, ":0\r\n").await;
+    };
+    let (went, ()) = tokio::join!(wire.call(Purpose::Other, say("first")), serve);
+    assert_eq!(number(went), 0);
+    tokio::task::yield_now().await;
+}
+
+/// Who comes while nothing is under way sends himself: nobody else has run when it arrives. Who comes behind it does not.
+#[tokio::test(start_paused = true)]
+async fn a_lone_call_is_sent_by_its_caller() {
+    let (wire, mut server) = wire(100);
+    come_to_rest(&wire, &mut server).await;
+    let [mut lone, mut behind] =
+        ["lone", "behind"].map(|word| Box::pin(wire.call(Purpose::Other, say(word))));
+    assert!((&mut lone).now_or_never().is_none());
+    assert_eq!(heard(&mut server).now_or_never().expect("it is there"), ["lone"]);
+    assert!((&mut behind).now_or_never().is_none());
+    assert!(heard(&mut server).now_or_never().is_none());
+    assert_eq!(heard(&mut server).await, ["behind"]);
+    answer(&mut server, ":1\r\n:2\r\n").await;
+    assert_eq!((number(lone.await), number(behind.await)), (1, 2));
+}
+
+/// Its limit is kept as everybody's, also where the task has had no timer since long ago.
+///
+/// Fault: 33
+#[tokio::test(start_paused = true)]
+async fn a_lone_call_that_is_not_answered_ends_within_its_limit() {
+    for pause in [LIMIT / 10, 10 * LIMIT] {
+        let (wire, mut server) = wire(100);
+        come_to_rest(&wire, &mut server).await;
+        tokio::time::sleep(pause).await;
+        let began = Instant::now();
+        let went = wire.call(Purpose::Other, say("lone")).await;
+        assert!(matches!(went, Went::Late { silent: true }), "{went:?}");
+        assert!(began.elapsed() <= LIMIT + Duration::from_millis(2), "{:?}", began.elapsed());
+        assert_eq!(heard(&mut server).await, ["lone"]);
+    }
+}
+
+/// What the stream does not take at once the task sends, and what has no place waits for one.
+#[tokio::test(start_paused = true)]
+async fn what_a_lone_caller_cannot_send_the_task_does() {
+    let (ours, mut server) = duplex(16);
+    let places = Arc::new(InFlight::new(1));
+    let wire = Wire::over(Box::new(ours), places.clone(), LIMIT);
+    come_to_rest(&wire, &mut server).await;
+    let place = places.place(Purpose::Other).await;
+    let long = "long".repeat(10);
+    let mut call = Box::pin(wire.call(Purpose::Other, say(&long)));
+    assert!((&mut call).now_or_never().is_none());
+    assert!(heard(&mut server).now_or_never().is_none());
+    drop(place);
+    let serve = async {
+        let mut come = vec![0; say(&long).bytes.len()];
+        server.read_exact(&mut come).await.unwrap();
+        assert_eq!(come, say(&long).bytes);
+        answer(&mut server, ":7\r\n").await;
+    };
+    let (went, ()) = tokio::join!(call, serve);
+    assert_eq!(number(went), 7);
+}
+
+/// With its runtime the connection ends, and whoever comes then is told.
+#[test]
+fn the_end_of_the_runtime_is_the_end_of_the_connection() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (wire, mut server) = runtime.block_on(async {
+        let (wire, mut server) = wire(100);
+        come_to_rest(&wire, &mut server).await;
+        (wire, server)
+    });
+    drop(runtime);
+    let went = wire.call(Purpose::Other, say("late")).now_or_never();
+    assert!(matches!(went, Some(Went::Out(Err(_), _))), "{went:?}");
+    let read = server.read_u8().now_or_never().expect("nothing more comes");
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+}
+
 type Hook = Arc<Mutex<Option<Box<dyn FnMut(usize) + Send>>>>;
 
 /// A stream that tells how often it was read in one go: what is done then stands for another thread.
@@ -280,7 +364,7 @@ struct Hooked {
 impl AsyncRead for Hooked {
     fn poll_read(
         mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
+        cx: &mut Context<'_>,
         space: &mut tokio::io::ReadBuf<'_>,
     ) -> std::task::Poll<io::Result<()>> {
         let this = &mut *self;
@@ -296,7 +380,7 @@ impl AsyncRead for Hooked {
 impl AsyncWrite for Hooked {
     fn poll_write(
         mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
+        cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> std::task::Poll<io::Result<usize>> {
         pin!(&mut self.stream).poll_write(cx, bytes)
@@ -304,14 +388,14 @@ impl AsyncWrite for Hooked {
 
     fn poll_flush(
         mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
+        cx: &mut Context<'_>,
     ) -> std::task::Poll<io::Result<()>> {
         pin!(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(
         mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
+        cx: &mut Context<'_>,
     ) -> std::task::Poll<io::Result<()>> {
         pin!(&mut self.stream).poll_shutdown(cx)
     }
@@ -325,7 +409,7 @@ async fn a_call_that_comes_while_much_is_read_ends_within_its_limit() {
         let (ours, mut server) = duplex(1 << 22);
         let (hook, places) = (Hook::default(), Arc::new(InFlight::new(1_000)));
         let stream = Hooked { stream: ours, reads: 0, hook: hook.clone() };
-        let wire = Arc::new(Wire::over(stream, places, LIMIT));
+        let wire = Arc::new(Wire::over(Box::new(stream), places, LIMIT));
         let late = futures_util::future::join_all((0..200).map(|_| wire.call(Purpose::Other, say("late"))));
         assert!(late.await.iter().all(|went| matches!(went, Went::Late { .. })));
 
