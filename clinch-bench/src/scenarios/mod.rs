@@ -236,7 +236,7 @@ async fn s5(bench: &Bench, results: &mut Results) {
     let race = Race {
         unit: "hand-overs/s, mostly idle",
         // One hand-over a turn: each comes after somebody else's, and finds the machine as everybody's does.
-        turns: if bench.quick { 60 } else { 100 },
+        turns: if bench.quick { 100 } else { 200 },
         peer_turns: 4,
         effort: Effort { length: millis(5_000), count: 1 },
         peer_effort: Effort { length: millis(if bench.quick { 200 } else { 750 }), count: 40 },
