@@ -1,6 +1,7 @@
 //! Attempts: claims wanted together.
 
 use std::any::Any;
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tokio::time::Instant;
 
 use super::sent::Sent;
 use super::{Claim, ClaimKey, Claims, Token};
+use crate::key::hash::OfKey;
 use crate::stamp::Stamp;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
@@ -155,9 +157,19 @@ impl Attempt {
         }
     }
 
-    /// The same, by a store that goes on from that moment: it did so then.
-    pub(crate) fn sent_from(&self, at: Stamp) {
-        self.sent.set(at);
+    /// The same, by a store that goes on from that moment: it did so then. Says whether that is when it was first sent.
+    pub(crate) fn sent_from(&self, at: Stamp) -> bool {
+        self.sent.set(at)
+    }
+
+    /// Until when a lease counts that was sent once, in an engine of this process: so long from then on.
+    pub(crate) fn counts_until(&self) -> Stamp {
+        self.sent.stamp().after(self.ttl())
+    }
+
+    /// Such a lease was renewed: by that engine's count it is as good as one that was first sent then.
+    pub(crate) fn counts_from(&self, at: Stamp) {
+        self.sent.again_at(at);
     }
 
     /// To be called by a manager when the attempt was denied and every acquire of it was answered: what is granted later
@@ -184,6 +196,14 @@ impl Attempt {
     pub fn parts(&self, count: usize) -> &[Arc<Self>] {
         let part = || Arc::new(Self::of(self.token.clone(), self.claims.clone()));
         self.route.notes().parts.get_or_init(|| (0..count).map(|_| part()).collect())
+    }
+}
+
+/// What is known of a key as an attempt, or as what has one, is of its only key.
+impl<T: Borrow<Attempt>> OfKey for Arc<T> {
+    fn on(&self) -> &ClaimKey {
+        let attempt: &Attempt = (**self).borrow();
+        attempt.claims[0].on()
     }
 }
 

@@ -100,8 +100,11 @@ pub(super) struct Window {
     pub(super) allowance: Duration,
 }
 
+/// An attempt that is a part of the lease that it becomes if it is granted; [`attempt`](Self::attempt) is what an engine may look at.
+///
+/// (In here: a lease that this process was granted, or that is to be taken back.)
 #[derive(Debug)]
-pub(super) struct Held {
+pub struct Held {
     asked: Asked,
     /// Since when it is known that no revocation was missed, as [`Heard`](super::heard::Heard) counts; 0: not known.
     heard_since: AtomicU64,
@@ -229,7 +232,8 @@ impl Held {
         }
     }
 
-    pub(super) fn attempt(&self) -> &Attempt {
+    /// The attempt.
+    pub fn attempt(&self) -> &Attempt {
         &self.asked
     }
 

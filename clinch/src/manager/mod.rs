@@ -69,7 +69,7 @@ pub use self::builder::Builder;
 pub(crate) use self::carry_out::{Taking, Waiting};
 pub use self::guard::{Lease, LockGuard};
 pub use self::health::Health;
-pub use self::held::Loss;
+pub use self::held::{Held, Loss};
 #[cfg(feature = "submit")]
 pub(crate) use self::held::{Remains, Stay};
 pub use self::limit::Limit;
