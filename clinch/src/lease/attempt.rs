@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use once_cell::race::OnceBox;
 use tokio::time::Instant;
 
 use super::sent::Sent;
@@ -26,8 +27,6 @@ pub const MAX_CLAIMS: usize = 64;
 pub struct Attempt {
     token: Token,
     claims: Claims,
-    /// `None`: it asks once. Boxed, because most do.
-    patience: Option<Box<Patience>>,
     sent: Sent,
     route: Route,
 }
@@ -102,7 +101,7 @@ impl Attempt {
 
     /// An attempt with claims that were checked before.
     pub(crate) fn of(token: Token, claims: Claims) -> Self {
-        Self { token, claims, patience: None, sent: Sent::default(), route: Route::default() }
+        Self { token, claims, sent: Sent::default(), route: Route::default() }
     }
 
     /// The same lease once more, of an engine that keeps no routes.
@@ -119,8 +118,8 @@ impl Attempt {
 
     /// The same attempt with another patience.
     #[must_use]
-    pub fn with_patience(mut self, patience: Patience) -> Self {
-        self.patience = Some(patience).filter(|patience| *patience != Patience::Try).map(Box::new);
+    pub fn with_patience(self, patience: Patience) -> Self {
+        self.route.set_patience(patience);
         self
     }
 
@@ -136,7 +135,7 @@ impl Attempt {
 
     /// Whether it will come again.
     pub fn patience(&self) -> Patience {
-        self.patience.as_deref().copied().unwrap_or(Patience::Try)
+        self.route.patience()
     }
 
     /// The shortest TTL among its claims: how long the whole lease is good for.
@@ -162,9 +161,9 @@ impl Attempt {
         self.sent.set(at)
     }
 
-    /// Until when a lease counts that was sent once, in an engine of this process: so long from then on.
+    /// Until when a lease on one key counts that was sent once, in an engine of this process: so long from then on.
     pub(crate) fn counts_until(&self) -> Stamp {
-        self.sent.stamp().after(self.ttl())
+        self.sent.stamp().after_nanos(self.claims[0].ttl_nanos())
     }
 
     /// Such a lease was renewed: by that engine's count it is as good as one that was first sent then.
@@ -226,12 +225,14 @@ impl fmt::Debug for Attempt {
 #[derive(Default)]
 pub struct Route {
     /// Made when there is something to note: an engine in this process never has anything.
-    notes: OnceLock<Box<Notes>>,
+    notes: OnceBox<Notes>,
 }
 
 #[derive(Default)]
 struct Notes {
     legs: Mutex<Vec<Leg>>,
+    /// Of the attempt; `None`: it asks once, as most do, which is why it is in here.
+    patience: Mutex<Option<Patience>>,
     taking_back: AtomicBool,
     took_turn: AtomicBool,
     /// Where the attempt goes to several engines: what each of them knows of it.
@@ -261,7 +262,19 @@ impl Route {
     }
 
     fn noted(&self) -> Option<&Notes> {
-        self.notes.get().map(|notes| &**notes)
+        self.notes.get()
+    }
+
+    fn set_patience(&self, patience: Patience) {
+        let patience = Some(patience).filter(|patience| *patience != Patience::Try);
+        if patience.is_some() || self.noted().is_some() {
+            *self.notes().patience.lock().unwrap_or_else(PoisonError::into_inner) = patience;
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        let patience = |notes: &Notes| *notes.patience.lock().unwrap_or_else(PoisonError::into_inner);
+        self.noted().and_then(patience).unwrap_or(Patience::Try)
     }
 
     /// Notes that an acquire goes out over `connection`.
