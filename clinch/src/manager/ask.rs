@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::breaker::Call;
 use super::core::Core;
-use super::handle::Handle;
+use super::handle::Handles;
 use super::held::Held;
 use super::line::{Answer, Flight, Role, Tried, Unkept, local_denial};
 use super::options::{LockOptions, Strategy};
@@ -240,6 +240,7 @@ impl Core {
         engine: &dyn AtOnce,
         claim: Claim,
         options: &LockOptions,
+        handles: &Handles,
         scope: u64,
         guard: impl FnOnce() -> (Meter, bool),
         denied: impl FnOnce(Denial),
@@ -257,11 +258,7 @@ impl Core {
         let attempt = Attempt::one(token, claim).sent(now);
         let held = Arc::new(Held::granted_at_once(attempt, &window, now, heard_since, scope, &meter, renews));
         match engine.acquire_now(Asks::Lease(held.clone()), at) {
-            Ok(Verdict::Granted(_)) => {
-                let handle = Handle::of(self);
-                handle.guard_made();
-                Tried::Granted(held, handle)
-            }
+            Ok(Verdict::Granted(_)) => Tried::Granted(held, handles.for_guard()),
             Ok(Verdict::Denied(why)) => {
                 denied(why);
                 Tried::Denied

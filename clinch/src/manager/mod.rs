@@ -102,7 +102,7 @@ pub use self::with_lock::WithLock;
 #[derive(Clone)]
 pub struct LockManager {
     core: Arc<Core>,
-    _life: Arc<Life>,
+    life: Arc<Life>,
 }
 
 impl fmt::Debug for LockManager {
@@ -110,7 +110,7 @@ impl fmt::Debug for LockManager {
         let core = &self.core;
         f.debug_struct("LockManager")
             .field("store", &core.store)
-            .field("guards", &core.guards.count())
+            .field("guards", &core.guards())
             .finish()
     }
 }
@@ -140,7 +140,7 @@ impl Shutdown {
 impl LockManager {
     fn new(core: Core) -> Self {
         let core = Arc::new(core);
-        Self { _life: Arc::new(Life::new(&core)), core }
+        Self { life: Arc::new(Life::new(&core)), core }
     }
 
     /// A manager on a memory engine of its own: no set-up, one process.
@@ -415,7 +415,7 @@ impl LockManager {
         let _ = timeout(limit, settled).await;
         // In this order: what goes from one to the next meanwhile is seen in the later one.
         let unsettled = self.core.attempts.count();
-        let guards = self.core.guards.count();
+        let guards = self.core.guards();
         let passing = self.core.renewals.passing.count();
         let unreleased = passing + self.core.releases.unanswered.count();
         let unconfirmed = self.core.releases.echoes.count();

@@ -78,6 +78,20 @@ pub(crate) struct Waiting;
 #[derive(Debug)]
 pub(crate) struct Hold;
 
+/// What is measured of a guard while it has a lease.
+#[derive(Debug, Default)]
+pub(crate) struct Measured(());
+
+impl Measured {
+    pub(crate) const fn of(_: Meter) -> Self {
+        Self(())
+    }
+
+    pub(crate) const fn take(&mut self) -> Option<(Meter, Hold)> {
+        Some((Meter, Hold))
+    }
+}
+
 impl Hold {
     pub(crate) const fn ends(self, _: Duration, _: Duration) {}
 }

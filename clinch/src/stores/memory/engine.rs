@@ -170,12 +170,17 @@ impl Shared {
 
     /// As [`acquire`](Self::acquire), of what can be kept as it is.
     pub(super) fn acquire_and_keep(&self, asks: Asks, now: Instant) -> Result<Verdict, StoreError> {
-        let Some(claim) = steps::plain(&asks).filter(|_| asks.sent_from(Stamp::of(now))) else {
+        let counts_from_now = match &asks {
+            // Whoever makes one notes that it is sent at this moment.
+            Asks::Lease(_) => true,
+            Asks::Attempt(attempt) => attempt.sent_from(Stamp::of(now)),
+        };
+        let Some(claim) = steps::plain(&asks).filter(|_| counts_from_now) else {
             return self.acquire(&asks, now);
         };
         let mut shard = self.shard(claim.on());
         let room = |spare: &mut usize| self.room.take(spare, 1).is_ok();
-        let entered = shard.enter_alone(asks, |asks| asks.claims()[0].on(), room);
+        let entered = shard.enter_alone(asks, room);
         drop(shard);
         match entered {
             Ok(()) => Ok(Verdict::granted()),
@@ -218,7 +223,7 @@ impl Shared {
     pub(super) fn renew(&self, lease: &Attempt) -> Renewal {
         let now = Instant::now();
         if let [claim] = lease.claims()
-            && self.shard(claim.on()).extend_alone(claim.on(), lease.token(), now)
+            && self.shard(claim.on()).extend_alone(claim.on(), lease, now)
         {
             return Renewal::Extended { sent_at: now };
         }
@@ -229,7 +234,7 @@ impl Shared {
     pub(super) fn release(&self, lease: &Attempt) -> Release {
         if let [claim] = lease.claims() {
             let mut shard = self.shard(claim.on());
-            if shard.leave_alone(claim.on(), lease.token(), Instant::now()) {
+            if shard.leave_alone(claim.on(), lease, Instant::now()) {
                 self.room.give_back(&mut shard.spare, 1);
                 return Release { held: true, conclusive: true, woken: Some(0) };
             }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::shard::{Entry, Place};
 use crate::key::hash::OfKey;
-use crate::lease::{Attempt, Claim, ClaimKey, Holder, Token};
+use crate::lease::{Attempt, Claim, ClaimKey, Holder};
 use crate::stamp::Stamp;
 use crate::stores::rules::entry::left;
 use crate::stores::rules::steps;
@@ -22,9 +22,10 @@ pub(super) trait Plain: Borrow<Attempt> {
         self.borrow().counts_until() <= Stamp::of(now)
     }
 
-    /// Whether it is the lease of this token.
-    fn is(&self, token: &Token, now: Instant) -> bool {
-        self.borrow().token() == token && !self.is_over(now)
+    /// Whether it is this lease, and not over.
+    fn is(&self, lease: &Attempt, now: Instant) -> bool {
+        let attempt = self.borrow();
+        (std::ptr::eq(attempt, lease) || attempt.token() == lease.token()) && !self.is_over(now)
     }
 
     /// The same as an entry.

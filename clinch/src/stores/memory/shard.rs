@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::entered::{Full, Plain};
 use super::records::Kept;
-use crate::key::hash::{ByKey, Table};
+use crate::key::hash::{ByKey, OfKey, Table};
 use crate::lease::{Attempt, ClaimKey, Holder, Token};
 use crate::stamp::Stamp;
 use crate::store::{Asking, Asks};
@@ -47,7 +47,10 @@ impl Shard {
     /// What is known of the key is to be looked at: it is an entry from now on.
     pub(super) fn unfold(&mut self, on: &ClaimKey) {
         let unfolded = match (self.leases.find(on), self.attempts.find(on)) {
-            (Some(lease), _) => lease.remove().0.unfolded(),
+            (Some(lease), _) => {
+                lease.get().keep(false);
+                lease.remove().0.unfolded()
+            }
             (None, Some(attempt)) => attempt.remove().0.unfolded(),
             (None, None) => return,
         };
@@ -80,10 +83,6 @@ impl Shard {
         self.entries.find_or_insert(on, || Full::new(on, Entry::default())).entry_mut()
     }
 
-    fn knows(&self, on: &ClaimKey) -> bool {
-        self.leases.get(on).is_some() || self.attempts.get(on).is_some() || self.entries.get(on).is_some()
-    }
-
     /// Puts a plain holder on a key of which nothing is known; `room` says whether there is room.
     ///
     /// # Errors
@@ -91,26 +90,38 @@ impl Shard {
     pub(super) fn enter_alone(
         &mut self,
         asks: Asks,
-        on: impl Fn(&Asks) -> &ClaimKey,
         room: impl FnOnce(&mut usize) -> bool,
     ) -> Result<(), Asks> {
-        if self.knows(on(&asks)) || !room(&mut self.spare) {
+        let on = asks.claims()[0].on();
+        if self.entries.get(on).is_some() {
             return Err(asks);
         }
         match asks {
-            Asks::Lease(lease) => self.leases.insert(lease),
-            Asks::Attempt(attempt) => self.attempts.insert(attempt),
+            Asks::Lease(lease) => match self.leases.vacancy(lease.on()) {
+                Some(vacancy) if self.attempts.get(lease.on()).is_none() && room(&mut self.spare) => {
+                    lease.keep(true);
+                    vacancy.insert(lease);
+                    Ok(())
+                }
+                _ => Err(Asks::Lease(lease)),
+            },
+            Asks::Attempt(attempt) => match self.attempts.vacancy(attempt.on()) {
+                Some(vacancy) if self.leases.get(attempt.on()).is_none() && room(&mut self.spare) => {
+                    vacancy.insert(attempt);
+                    Ok(())
+                }
+                _ => Err(Asks::Attempt(attempt)),
+            },
         }
-        Ok(())
     }
 
     /// Makes the lease of this token count from then on, if it is all that is known of its key.
-    pub(super) fn extend_alone(&mut self, on: &ClaimKey, token: &Token, now: Instant) -> bool {
-        let lease = self.leases.get(on).map(|lease| lease.attempt());
-        let Some(attempt) = lease.or_else(|| self.attempts.get(on).map(|attempt| &**attempt)) else {
+    pub(super) fn extend_alone(&mut self, on: &ClaimKey, lease: &Attempt, now: Instant) -> bool {
+        let part = self.leases.get(on).map(|lease| lease.attempt());
+        let Some(attempt) = part.or_else(|| self.attempts.get(on).map(|attempt| &**attempt)) else {
             return false;
         };
-        let only = attempt.is(token, now);
+        let only = attempt.is(lease, now);
         if only {
             attempt.counts_from(Stamp::of(now));
         }
@@ -118,26 +129,26 @@ impl Shard {
     }
 
     /// Ends the lease of this token, if it is all that is known of its key and nobody is to be woken.
-    pub(super) fn leave_alone(&mut self, on: &ClaimKey, token: &Token, now: Instant) -> bool {
+    pub(super) fn leave_alone(&mut self, on: &ClaimKey, lease: &Attempt, now: Instant) -> bool {
         if !self.streams.is_empty() {
             return false;
         }
-        if let Some(lease) = self.leases.find(on) {
-            let only = lease.get().is(token, now);
+        if let Some(found) = self.leases.find(on) {
+            let only = found.get().is(lease, now);
             if only {
-                lease.remove();
+                found.remove();
             }
             return only;
         }
         if let Some(attempt) = self.attempts.find(on) {
-            let only = attempt.get().is(token, now);
+            let only = attempt.get().is(lease, now);
             if only {
                 attempt.remove();
             }
             return only;
         }
         let Some(full) = self.entries.find(on) else { return false };
-        let only = full.get().entry().is_only(token, now);
+        let only = full.get().entry().is_only(lease.token(), now);
         if only {
             full.remove();
         }
@@ -151,7 +162,11 @@ impl Shard {
             swept += usize::from(over);
             !over
         };
-        self.leases.retain(|lease| keep(lease.is_over(now)));
+        self.leases.retain(|lease| {
+            let keeps = keep(lease.is_over(now));
+            lease.keep(keeps);
+            keeps
+        });
         self.attempts.retain(|attempt| keep(attempt.is_over(now)));
         self.entries.retain(|full| {
             swept += full.entry_mut().tidy(now);
@@ -172,6 +187,7 @@ impl Shard {
     /// Removes everything and says how much that was.
     pub(super) fn clear(&mut self) -> usize {
         let forgotten = self.size();
+        self.leases.iter().for_each(|lease| lease.keep(false));
         self.leases.clear();
         self.attempts.clear();
         self.entries.clear();
