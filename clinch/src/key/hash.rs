@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::LazyLock;
 
-use hashbrown::hash_table::{Entry, HashTable, OccupiedEntry, VacantEntry};
+use hashbrown::hash_table::{HashTable, OccupiedEntry};
 
 use crate::lease::ClaimKey;
 use crate::sync::RandomState;
@@ -52,14 +52,6 @@ impl<T: OfKey> Table<T> {
     /// Puts it there. Nothing else of its key is in the table.
     pub(crate) fn insert(&mut self, thing: T) {
         self.0.insert_unique(thing.on().hashed(), thing, |thing| thing.on().hashed());
-    }
-
-    /// The place for the first thing of this key; `None` if there is one.
-    pub(crate) fn vacancy<'a>(&'a mut self, on: &ClaimKey) -> Option<VacantEntry<'a, T>> {
-        match self.0.entry(on.hashed(), |thing| thing.on() == on, |thing| thing.on().hashed()) {
-            Entry::Vacant(vacant) => Some(vacant),
-            Entry::Occupied(_) => None,
-        }
     }
 
     /// What is there of this key, or what is put there now.

@@ -237,10 +237,9 @@ impl Core {
     /// why the engine refuses it.
     pub(super) fn ask_engine_at_once(
         self: &Arc<Self>,
-        engine: &dyn AtOnce,
+        (engine, handles): (&dyn AtOnce, &Handles),
         claim: Claim,
         options: &LockOptions,
-        handles: &Handles,
         scope: u64,
         guard: impl FnOnce() -> (Meter, bool),
         denied: impl FnOnce(Denial),

@@ -181,7 +181,7 @@ impl LockManager {
         let renewal = options.renewal_interval();
         let tried = core.lines.try_at_once(claim, found, |claim| {
             let guard = || (meter(), renewal.is_some());
-            core.ask_engine_at_once(engine, claim, options, &self.life.handles, 0, guard, |_| {})
+            core.ask_engine_at_once((engine, &self.life.handles), claim, options, 0, guard, |_| {})
         });
         let (held, handle) = match tried {
             Tried::Granted(held, handle) => (held, handle),

@@ -191,10 +191,7 @@ impl Held {
         let window =
             Window { valid_until: until, boot_until: None, engine_until: until, allowance: Duration::ZERO };
         let scope = AtomicU64::new(scope);
-        Self {
-            scope,
-            ..Self::new(Asked::shared(attempt), &window, Stamp::now(), None, Kind::Degraded, None)
-        }
+        Self { scope, ..Self::new(Asked::shared(attempt), &window, Stamp::now(), None, Kind::Degraded, None) }
     }
 
     /// An attempt that was never handed out and must be taken back.

@@ -108,10 +108,7 @@ pub struct LockManager {
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let core = &self.core;
-        f.debug_struct("LockManager")
-            .field("store", &core.store)
-            .field("guards", &core.guards())
-            .finish()
+        f.debug_struct("LockManager").field("store", &core.store).field("guards", &core.guards()).finish()
     }
 }
 

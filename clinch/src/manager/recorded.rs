@@ -95,7 +95,7 @@ impl LockManager {
             let guard = || (meter.clone(), renewal.is_some());
             let refused = |why| denial.set(Some(why));
             let scope = scope.map_or(0, Scope::id);
-            core.ask_engine_at_once(engine, claim, options, &self.life.handles, scope, guard, refused)
+            core.ask_engine_at_once((engine, &self.life.handles), claim, options, scope, guard, refused)
         });
         match tried {
             Tried::Granted(held, handle) => {

@@ -34,7 +34,10 @@ enum End {
 impl Tenure {
     pub(super) fn new(held: Arc<Held>, pass: u32, core: &Arc<Core>, passes: bool) -> Self {
         let marks = Marks { passes, ..Marks::default() };
-        Self { lease: Lease { held, core: Handle::of(core, Kind::Look), pass, marks }, guard: Measured::default() }
+        Self {
+            lease: Lease { held, core: Handle::of(core, Kind::Look), pass, marks },
+            guard: Measured::default(),
+        }
     }
 
     /// Of a lease that a guard has from its beginning, and that is counted as such.

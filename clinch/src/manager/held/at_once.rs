@@ -53,11 +53,7 @@ impl Held {
             return tell(&self.asked);
         }
         let mut state = self.state();
-        if state.phase != Phase::Held
-            || state.pass != pass
-            || self.is_degraded()
-            || self.leaves_something()
-        {
+        if state.phase != Phase::Held || state.pass != pass || self.is_degraded() || self.leaves_something() {
             return None;
         }
         let answer = tell(&self.asked)?;

@@ -27,7 +27,7 @@ impl Lines {
         ask: impl FnOnce(Claim) -> Tried,
     ) -> Tried {
         let mut shard = self.shard(claim.on());
-        let Some(vacancy) = shard.vacancy(claim.on()) else {
+        if shard.knows(claim.on()) {
             let mut leases = shard.leases_on(claim.on()).iter();
             return match leases.find(|held| held.standing() == Standing::Valid) {
                 Some(held) => {
@@ -36,10 +36,10 @@ impl Lines {
                 }
                 None => Tried::NotAtOnce(claim),
             };
-        };
+        }
         let tried = ask(claim);
         if let Tried::Granted(held, _) = &tried {
-            vacancy.insert(held.clone());
+            shard.insert(held.clone());
         }
         tried
     }

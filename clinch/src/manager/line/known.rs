@@ -3,8 +3,6 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use hashbrown::hash_table::VacantEntry;
-
 use super::slot::Slot;
 use crate::key::hash::{OfKey, Table};
 use crate::lease::ClaimKey;
@@ -81,9 +79,14 @@ impl Known {
         }
     }
 
-    /// The place for a lease on a key of which nothing is known; `None` if anything is.
-    pub(super) fn vacancy<'a>(&'a mut self, on: &ClaimKey) -> Option<VacantEntry<'a, Arc<Held>>> {
-        if self.slots.get(on).is_some() { None } else { self.leases.vacancy(on) }
+    /// Notes a lease of which nothing else is to be known. Nothing is known of its key.
+    pub(super) fn insert(&mut self, held: Arc<Held>) {
+        self.leases.insert(held);
+    }
+
+    /// Whether anything is known of the key.
+    pub(super) fn knows(&self, on: &ClaimKey) -> bool {
+        self.leases.get(on).is_some() || self.slots.get(on).is_some()
     }
 
     /// Ends this lease if it is all that is known of the key and `end` does.

@@ -377,7 +377,8 @@ impl Lines {
     pub(super) fn note_expired(&self) {
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let over: Vec<_> = shard.leases().filter(|held| held.standing() == Standing::Over).cloned().collect();
+            let over: Vec<_> =
+                shard.leases().filter(|held| held.standing() == Standing::Over).cloned().collect();
             drop(shard);
             over.iter().for_each(|held| held.note_expiry());
         }
@@ -401,8 +402,9 @@ impl Lines {
         let mut waiting = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let lines =
-                shard.slots().map(|(on, slot)| (on, slot.lanes.iter().map(|(_, lane)| lane.line.len()).sum()));
+            let lines = shard
+                .slots()
+                .map(|(on, slot)| (on, slot.lanes.iter().map(|(_, lane)| lane.line.len()).sum()));
             waiting.extend(lines.filter(|(_, count)| *count > 0).map(|(on, count)| (on.clone(), count)));
         }
         waiting

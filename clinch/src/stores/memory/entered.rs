@@ -39,7 +39,8 @@ pub(super) trait Plain: Borrow<Attempt> {
     fn holder(&self, now: Instant) -> Option<Holder> {
         let (attempt, claim) = (self.borrow(), self.claim());
         let remaining = left(attempt.counts_until().instant(), now);
-        let holder = || Holder::new(claim.on().clone(), claim.mode(), attempt.token().clone(), Some(remaining));
+        let holder =
+            || Holder::new(claim.on().clone(), claim.mode(), attempt.token().clone(), Some(remaining));
         (!self.is_over(now)).then(holder)
     }
 }

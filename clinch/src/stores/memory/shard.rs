@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::entered::{Full, Plain};
 use super::records::Kept;
-use crate::key::hash::{ByKey, OfKey, Table};
+use crate::key::hash::{ByKey, Table};
 use crate::lease::{Attempt, ClaimKey, Holder, Token};
 use crate::stamp::Stamp;
 use crate::store::{Asking, Asks};
@@ -93,29 +93,23 @@ impl Shard {
         room: impl FnOnce(&mut usize) -> bool,
     ) -> Result<(), Asks> {
         let on = asks.claims()[0].on();
-        if self.entries.get(on).is_some() {
+        let known = self.leases.get(on).is_some()
+            || self.attempts.get(on).is_some()
+            || self.entries.get(on).is_some();
+        if known || !room(&mut self.spare) {
             return Err(asks);
         }
         match asks {
-            Asks::Lease(lease) => match self.leases.vacancy(lease.on()) {
-                Some(vacancy) if self.attempts.get(lease.on()).is_none() && room(&mut self.spare) => {
-                    lease.keep(true);
-                    vacancy.insert(lease);
-                    Ok(())
-                }
-                _ => Err(Asks::Lease(lease)),
-            },
-            Asks::Attempt(attempt) => match self.attempts.vacancy(attempt.on()) {
-                Some(vacancy) if self.leases.get(attempt.on()).is_none() && room(&mut self.spare) => {
-                    vacancy.insert(attempt);
-                    Ok(())
-                }
-                _ => Err(Asks::Attempt(attempt)),
-            },
+            Asks::Lease(lease) => {
+                lease.keep(true);
+                self.leases.insert(lease);
+            }
+            Asks::Attempt(attempt) => self.attempts.insert(attempt),
         }
+        Ok(())
     }
 
-    /// Makes the lease of this token count from then on, if it is all that is known of its key.
+    /// Makes this lease count from now on, if it is all that is known of its key.
     pub(super) fn extend_alone(&mut self, on: &ClaimKey, lease: &Attempt, now: Instant) -> bool {
         let part = self.leases.get(on).map(|lease| lease.attempt());
         let Some(attempt) = part.or_else(|| self.attempts.get(on).map(|attempt| &**attempt)) else {
@@ -128,7 +122,7 @@ impl Shard {
         only
     }
 
-    /// Ends the lease of this token, if it is all that is known of its key and nobody is to be woken.
+    /// Ends this lease, if it is all that is known of its key and nobody is to be woken.
     pub(super) fn leave_alone(&mut self, on: &ClaimKey, lease: &Attempt, now: Instant) -> bool {
         if !self.streams.is_empty() {
             return false;
