@@ -43,10 +43,6 @@ impl Meter {
         Waiting
     }
 
-    pub(crate) const fn hold(&self) -> Hold {
-        Hold
-    }
-
     pub(crate) const fn released(&self, _: Released) {}
 
     pub(crate) const fn renewed(&self, _: Renewed) {}

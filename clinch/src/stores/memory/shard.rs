@@ -26,6 +26,8 @@ pub(super) struct Shard {
     /// All other keys. No entry in here is empty.
     entries: Table<Full>,
     streams: ByKey<Vec<Stream>>,
+    /// No plain holder expires before this: looking at each of them means looking at its lease, which is anywhere in memory.
+    none_before: Option<Stamp>,
     /// Room that was made here and is not used; see [`Room`](super::room::Room).
     pub(super) spare: usize,
 }
@@ -99,6 +101,8 @@ impl Shard {
         if known || !room(&mut self.spare) {
             return Err(asks);
         }
+        let until = asks.counts_until();
+        self.none_before = Some(self.none_before.map_or(until, |before| before.min(until)));
         match asks {
             Asks::Lease(lease) => {
                 lease.keep(true);
@@ -152,16 +156,9 @@ impl Shard {
     /// Removes what has expired and says how much that was.
     pub(super) fn sweep(&mut self, now: Instant) -> usize {
         let mut swept = 0;
-        let mut keep = |over: bool| {
-            swept += usize::from(over);
-            !over
-        };
-        self.leases.retain(|lease| {
-            let keeps = keep(lease.is_over(now));
-            lease.keep(keeps);
-            keeps
-        });
-        self.attempts.retain(|attempt| keep(attempt.is_over(now)));
+        if self.none_before.is_some_and(|before| before <= Stamp::of(now)) {
+            swept = self.sweep_plain(now);
+        }
         self.entries.retain(|full| {
             swept += full.entry_mut().tidy(now);
             !full.entry().is_empty()
@@ -172,10 +169,40 @@ impl Shard {
         swept
     }
 
+    fn sweep_plain(&mut self, now: Instant) -> usize {
+        let (mut swept, mut none_before) = (0, None::<Stamp>);
+        let mut keep = |attempt: &Attempt| {
+            let (over, until) = (attempt.is_over(now), attempt.counts_until());
+            if over {
+                swept += 1;
+            } else {
+                none_before = Some(none_before.map_or(until, |before| before.min(until)));
+            }
+            !over
+        };
+        self.leases.retain(|lease| {
+            let keeps = keep(lease.attempt());
+            if !keeps {
+                lease.keep(false);
+            }
+            keeps
+        });
+        self.attempts.retain(|attempt| keep(attempt));
+        self.none_before = none_before;
+        swept
+    }
+
     /// How much of the store's bound is in here.
     pub(super) fn size(&self) -> usize {
         let entries: usize = self.entries.iter().map(|full| full.entry().size()).sum();
         self.leases.iter().count() + self.attempts.iter().count() + entries
+    }
+
+    /// Whether nothing is in here, nobody is to be woken, and no room is kept.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let tables = self.leases.is_empty() && self.attempts.is_empty() && self.entries.is_empty();
+        tables && self.streams.is_empty() && self.spare == 0
     }
 
     /// Removes everything and says how much that was.
@@ -185,6 +212,7 @@ impl Shard {
         self.leases.clear();
         self.attempts.clear();
         self.entries.clear();
+        self.none_before = None;
         forgotten
     }
 
