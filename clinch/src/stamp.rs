@@ -35,6 +35,11 @@ impl Stamp {
         Self(self.0.saturating_add(nanos(time)))
     }
 
+    /// The same, of so many nanoseconds.
+    pub(crate) fn after_nanos(self, time: u64) -> Self {
+        Self(self.0.saturating_add_unsigned(time))
+    }
+
     /// How much later it is than that; nothing if it is not.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
@@ -50,11 +55,14 @@ impl Stamp {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "what is cut is more than three hundred years")]
+/// By hand, without numbers of 128 bits: every try and every release does this.
+#[expect(clippy::cast_possible_wrap, reason = "what is more than three hundred years is cut before")]
 const fn nanos(time: Duration) -> i64 {
-    let most = i64::MAX as u128;
-    let nanos = time.as_nanos();
-    (if nanos < most { nanos } else { most }) as i64
+    const MOST: u64 = i64::MAX as u64 / 1_000_000_000;
+    if time.as_secs() >= MOST {
+        return i64::MAX;
+    }
+    (time.as_secs() * 1_000_000_000) as i64 + time.subsec_nanos() as i64
 }
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
 //! Attempts: claims wanted together.
 
 use std::any::Any;
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use once_cell::race::OnceBox;
 use tokio::time::Instant;
 
 use super::sent::Sent;
 use super::{Claim, ClaimKey, Claims, Token};
+use crate::key::hash::OfKey;
 use crate::stamp::Stamp;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,8 +27,6 @@ pub const MAX_CLAIMS: usize = 64;
 pub struct Attempt {
     token: Token,
     claims: Claims,
-    /// `None`: it asks once. Boxed, because most do.
-    patience: Option<Box<Patience>>,
     sent: Sent,
     route: Route,
 }
@@ -100,7 +101,7 @@ impl Attempt {
 
     /// An attempt with claims that were checked before.
     pub(crate) fn of(token: Token, claims: Claims) -> Self {
-        Self { token, claims, patience: None, sent: Sent::default(), route: Route::default() }
+        Self { token, claims, sent: Sent::default(), route: Route::default() }
     }
 
     /// The same lease once more, of an engine that keeps no routes.
@@ -117,8 +118,8 @@ impl Attempt {
 
     /// The same attempt with another patience.
     #[must_use]
-    pub fn with_patience(mut self, patience: Patience) -> Self {
-        self.patience = Some(patience).filter(|patience| *patience != Patience::Try).map(Box::new);
+    pub fn with_patience(self, patience: Patience) -> Self {
+        self.route.set_patience(patience);
         self
     }
 
@@ -134,7 +135,7 @@ impl Attempt {
 
     /// Whether it will come again.
     pub fn patience(&self) -> Patience {
-        self.patience.as_deref().copied().unwrap_or(Patience::Try)
+        self.route.patience()
     }
 
     /// The shortest TTL among its claims: how long the whole lease is good for.
@@ -155,9 +156,19 @@ impl Attempt {
         }
     }
 
-    /// The same, by a store that goes on from that moment: it did so then.
-    pub(crate) fn sent_from(&self, at: Stamp) {
-        self.sent.set(at);
+    /// The same, by a store that goes on from that moment: it did so then. Says whether that is when it was first sent.
+    pub(crate) fn sent_from(&self, at: Stamp) -> bool {
+        self.sent.set(at)
+    }
+
+    /// Until when a lease on one key counts that was sent once, in an engine of this process: so long from then on.
+    pub(crate) fn counts_until(&self) -> Stamp {
+        self.sent.stamp().after_nanos(self.claims[0].ttl_nanos())
+    }
+
+    /// Such a lease was renewed: by that engine's count it is as good as one that was first sent then.
+    pub(crate) fn counts_from(&self, at: Stamp) {
+        self.sent.again_at(at);
     }
 
     /// To be called by a manager when the attempt was denied and every acquire of it was answered: what is granted later
@@ -187,6 +198,14 @@ impl Attempt {
     }
 }
 
+/// What is known of a key as an attempt, or as what has one, is of its only key.
+impl<T: Borrow<Attempt>> OfKey for Arc<T> {
+    fn on(&self) -> &ClaimKey {
+        let attempt: &Attempt = (**self).borrow();
+        attempt.claims[0].on()
+    }
+}
+
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attempt")
@@ -206,12 +225,14 @@ impl fmt::Debug for Attempt {
 #[derive(Default)]
 pub struct Route {
     /// Made when there is something to note: an engine in this process never has anything.
-    notes: OnceLock<Box<Notes>>,
+    notes: OnceBox<Notes>,
 }
 
 #[derive(Default)]
 struct Notes {
     legs: Mutex<Vec<Leg>>,
+    /// Of the attempt; `None`: it asks once, as most do, which is why it is in here.
+    patience: Mutex<Option<Patience>>,
     taking_back: AtomicBool,
     took_turn: AtomicBool,
     /// Where the attempt goes to several engines: what each of them knows of it.
@@ -241,7 +262,19 @@ impl Route {
     }
 
     fn noted(&self) -> Option<&Notes> {
-        self.notes.get().map(|notes| &**notes)
+        self.notes.get()
+    }
+
+    fn set_patience(&self, patience: Patience) {
+        let patience = Some(patience).filter(|patience| *patience != Patience::Try);
+        if patience.is_some() || self.noted().is_some() {
+            *self.notes().patience.lock().unwrap_or_else(PoisonError::into_inner) = patience;
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        let patience = |notes: &Notes| *notes.patience.lock().unwrap_or_else(PoisonError::into_inner);
+        self.noted().and_then(patience).unwrap_or(Patience::Try)
     }
 
     /// Notes that an acquire goes out over `connection`.

@@ -160,6 +160,11 @@ impl Claim {
         Duration::from_nanos(self.ttl)
     }
 
+    /// The same in nanoseconds.
+    pub(crate) const fn ttl_nanos(&self) -> u64 {
+        self.ttl
+    }
+
     /// Whether a fence is wanted, and above which number.
     pub const fn fence_floor(&self) -> Option<Fence> {
         match self.above {

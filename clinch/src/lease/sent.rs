@@ -33,13 +33,25 @@ impl Sent {
         (at != NEVER).then(|| Stamp::numbered(at).instant())
     }
 
-    /// Only the first time counts.
-    pub(super) fn set(&self, at: Stamp) {
-        if self.0.load(Ordering::Acquire) != NEVER {
-            return;
+    /// Of one that went out.
+    pub(super) fn stamp(&self) -> Stamp {
+        Stamp::numbered(self.0.load(Ordering::Acquire))
+    }
+
+    /// Only the first time counts; says whether that is this moment.
+    pub(super) fn set(&self, at: Stamp) -> bool {
+        let mut first = self.0.load(Ordering::Acquire);
+        if first == NEVER {
+            let set = self.0.compare_exchange(NEVER, at.number(), Ordering::AcqRel, Ordering::Acquire);
+            // It fails where it was set meanwhile.
+            first = set.map_or_else(|meanwhile| meanwhile, |_| at.number());
         }
-        // It fails where it was set meanwhile.
-        let _ = self.0.compare_exchange(NEVER, at.number(), Ordering::AcqRel, Ordering::Relaxed);
+        first == at.number()
+    }
+
+    /// From now on it is as if it had gone out then.
+    pub(super) fn again_at(&self, at: Stamp) {
+        self.0.store(at.number(), Ordering::Release);
     }
 
     pub(super) fn forget(&self) {
@@ -59,8 +71,9 @@ mod tests {
         for at in [now, now + Duration::new(7, 3), now - Duration::from_nanos(1)] {
             let sent = Sent::default();
             assert_eq!(sent.get(), None);
-            sent.set(Stamp::of(at));
-            sent.set(Stamp::of(at + Duration::from_secs(1)));
+            assert!(sent.set(Stamp::of(at)));
+            assert!(!sent.set(Stamp::of(at + Duration::from_secs(1))));
+            assert!(sent.set(Stamp::of(at)));
             assert_eq!(sent.get(), Some(at));
             sent.forget();
             assert_eq!(sent.get(), None);

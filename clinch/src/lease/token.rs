@@ -3,9 +3,10 @@
 use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use once_cell::race::OnceBox;
 use tokio::task;
 
 use super::maker::Maker;
@@ -36,14 +37,12 @@ struct Numbers {
     task: Option<task::Id>,
     since_ms: u64,
     /// Made by the first who reads it.
-    text: OnceLock<Box<Written>>,
+    text: OnceBox<Box<str>>,
 }
-
-struct Written(Box<str>);
 
 impl Clone for Numbers {
     fn clone(&self) -> Self {
-        Self { text: OnceLock::new(), ..*self }
+        Self { text: OnceBox::new(), ..*self }
     }
 }
 
@@ -52,9 +51,9 @@ impl Numbers {
         let made = || {
             let random = u128::from(self.random[0]) << 64 | u128::from(self.random[1]);
             let text = Text::of(random, self.maker.as_str(), "", self.task, self.since_ms);
-            Box::new(Written(text.as_str().into()))
+            Box::new(text.as_str().into())
         };
-        &self.text.get_or_init(made).0
+        self.text.get_or_init(made)
     }
 }
 
@@ -127,7 +126,7 @@ impl Token {
         since_ms: u64,
     ) -> Self {
         let random = [(random >> 64) as u64, random as u64];
-        Self(Form::Numbers(Numbers { random, maker, task, since_ms, text: OnceLock::new() }))
+        Self(Form::Numbers(Numbers { random, maker, task, since_ms, text: OnceBox::new() }))
     }
 
     /// The whole text.

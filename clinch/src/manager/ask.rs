@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::breaker::Call;
 use super::core::Core;
-use super::handle::Handle;
+use super::handle::Handles;
 use super::held::Held;
 use super::line::{Answer, Flight, Role, Tried, Unkept, local_denial};
 use super::options::{LockOptions, Strategy};
@@ -16,7 +16,7 @@ use super::tenure::Tenure;
 use crate::error::DeniedBy;
 use crate::lease::{Attempt, Claim, Mode};
 use crate::stamp::Stamp;
-use crate::store::{AtOnce, Denial, Effect, ErrorKind, Grant, StoreError, Verdict};
+use crate::store::{Asks, AtOnce, Denial, Effect, ErrorKind, Grant, StoreError, Verdict};
 use crate::telemetry::Meter;
 
 /// How often a call goes out again after the connection failed under it.
@@ -213,7 +213,7 @@ impl Core {
         plan: &Plan,
     ) -> Option<Reply> {
         let flight = role.begin(|| self.new_flight(plan));
-        match engine.acquire_now(flight.attempt.clone(), Instant::now()) {
+        match engine.acquire_now(Asks::Attempt(flight.attempt.clone()), Instant::now()) {
             Ok(Verdict::Granted(grant)) => {
                 // There was no time in which it could have run out.
                 let now = flight.attempt.sent_at().unwrap_or_else(Instant::now);
@@ -237,7 +237,7 @@ impl Core {
     /// why the engine refuses it.
     pub(super) fn ask_engine_at_once(
         self: &Arc<Self>,
-        engine: &dyn AtOnce,
+        (engine, handles): (&dyn AtOnce, &Handles),
         claim: Claim,
         options: &LockOptions,
         scope: u64,
@@ -256,12 +256,8 @@ impl Core {
         let (meter, renews) = guard();
         let attempt = Attempt::one(token, claim).sent(now);
         let held = Arc::new(Held::granted_at_once(attempt, &window, now, heard_since, scope, &meter, renews));
-        match engine.acquire_now(held.clone(), at) {
-            Ok(Verdict::Granted(_)) => {
-                let handle = Handle::of(self);
-                handle.guard_made();
-                Tried::Granted(held, handle)
-            }
+        match engine.acquire_now(Asks::Lease(held.clone()), at) {
+            Ok(Verdict::Granted(_)) => Tried::Granted(held, handles.for_guard()),
             Ok(Verdict::Denied(why)) => {
                 denied(why);
                 Tried::Denied

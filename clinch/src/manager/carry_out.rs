@@ -180,7 +180,8 @@ impl LockManager {
         core.ensure_background();
         let renewal = options.renewal_interval();
         let tried = core.lines.try_at_once(claim, found, |claim| {
-            core.ask_engine_at_once(engine, claim, options, 0, || (meter(), renewal.is_some()), |_| {})
+            let guard = || (meter(), renewal.is_some());
+            core.ask_engine_at_once((engine, &self.life.handles), claim, options, 0, guard, |_| {})
         });
         let (held, handle) = match tried {
             Tried::Granted(held, handle) => (held, handle),

@@ -11,7 +11,7 @@ use super::background::Background;
 use super::breaker::Breaker;
 use super::complaints::Complaints;
 use super::due::DueQueue;
-use super::handle::{self, Guards, Handles};
+use super::handle::{self, Handles, Holds};
 use super::held::{Held, Window};
 use super::line::Lines;
 use super::options::Strategy;
@@ -64,12 +64,10 @@ pub(super) struct Core {
     fence_floor: AtomicU64,
     /// Attempts that are under way.
     pub(super) attempts: Tally,
-    /// Guards that are alive.
-    pub(super) guards: Guards,
-    /// By which guards hold it, as long as there are managers.
+    /// By how many of those that guards have.
+    pub(super) holds: Holds,
+    /// By which guards and looks hold it, as long as there are managers.
     pub(super) handles: OnceLock<handle::Known>,
-    /// The managers are gone, and only guards may be left.
-    abandoned: AtomicBool,
     wall: Wall,
     /// As it stands in tokens.
     maker: &'static Maker,
@@ -112,9 +110,8 @@ impl Core {
             default_strategy,
             fence_floor: AtomicU64::new(0),
             attempts: Tally::default(),
-            guards: Guards::default(),
+            holds: Holds::default(),
             handles: OnceLock::new(),
-            abandoned: AtomicBool::new(false),
             wall: Wall::default(),
             maker: Maker::named(owner),
         }
@@ -265,8 +262,7 @@ impl Closing {
 /// The managers of a core. When they and all guards are gone, the background task finishes what is queued and ends.
 #[derive(Debug)]
 pub(super) struct Life {
-    core: Arc<Core>,
-    _handles: Handles,
+    pub(super) handles: Handles,
 }
 
 impl Life {
@@ -274,24 +270,13 @@ impl Life {
         let handles = Handles::new(core);
         // It fails where it was set before, and each handle is as good as the other.
         let _ = core.handles.set(handles.known());
-        Self { core: core.clone(), _handles: handles }
-    }
-}
-
-impl Drop for Life {
-    fn drop(&mut self) {
-        // Before the guards are counted, as a guard is no longer counted before this is looked at: one of the two sees that
-        // it is the last.
-        self.core.abandoned.store(true, Ordering::SeqCst);
-        self.core.finish_if_last();
+        Self { handles }
     }
 }
 
 impl Core {
-    /// Lets the background task end if the managers are gone and no guard is left.
-    pub(super) fn finish_if_last(&self) {
-        if self.abandoned.load(Ordering::SeqCst) && self.guards.count() == 0 {
-            self.background.finish();
-        }
+    /// How many guards are alive, while there are managers.
+    pub(super) fn guards(&self) -> usize {
+        self.handles.get().map_or(0, handle::Known::guards)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::handle::Handle;
+use super::handle::{Handle, Kind};
 use super::held::{Held, Loss, Remains};
 use super::renew::Renewing;
 use super::tenure::Tenure;
@@ -18,14 +18,39 @@ use crate::lease::{Fence, Mode, Token};
 /// A look at a lease: what it is on, how long it is good for, when it is lost. It gives no right to release.
 ///
 /// Clones look at the same lease. A look outlives the guard; then the lease is over and [`lost`](Self::lost) says so.
-#[derive(Clone)]
 pub struct Lease {
     pub(super) held: Arc<Held>,
-    pub(super) pass: u32,
     pub(super) core: Arc<Handle>,
+    pub(super) pass: u32,
+    /// Of the [`Tenure`] that this is the lease of; a look has none. In here, because there is room.
+    pub(super) marks: Marks,
+}
+
+/// What a tenure notes of itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Marks {
+    /// The lease may go to the next in line when this one is done.
+    pub(super) passes: bool,
+    pub(super) over: bool,
+    /// A guard has it.
+    pub(super) guarded: bool,
+}
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        let core = Handle::of(&self.core, Kind::Look);
+        Self { held: self.held.clone(), core, pass: self.pass, marks: Marks::default() }
+    }
 }
 
 impl Lease {
+    /// It is that of a guard, and counts as one until it is dropped.
+    pub(super) fn counts(&mut self) {
+        if !self.core.is_of_guard() {
+            self.core = Handle::of(&self.core, Kind::Guard);
+        }
+    }
+
     /// The key; the first one, if the lease is on several.
     pub fn key(&self) -> &Key {
         &self.held.on().key
@@ -135,11 +160,6 @@ impl Holding {
         self.tenure.pass()
     }
 
-    /// Gives the lease back in one step, if that can be.
-    fn release_at_once(&mut self) -> Option<bool> {
-        if self.renews() { None } else { self.tenure.release_at_once() }
-    }
-
     /// Whether its lease is renewed anyway.
     pub(super) const fn renews(&self) -> bool {
         self.renewing.is_some()
@@ -158,39 +178,40 @@ pub struct LockGuard {
 /// A guard's share in the right to release.
 enum Share {
     /// All of it, as nearly always.
-    Whole(Holding),
+    Whole(Tenure),
+    /// The same, of a lease that is renewed.
+    Renewed(Box<Holding>),
     /// That of one of the guards in a scope.
     Part(Box<Part>),
 }
 
 struct Part {
-    lease: Lease,
-    /// `None` only while it is being released.
-    holding: Option<Arc<Holding>>,
+    // Dropped in this order: what is given up is not renewed any more, and the lease counts as a guard's until the end.
     /// One that entered again may ask for longer than the lease was made for.
     renewing: Option<Renewing>,
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        self.renewing = None;
-        self.holding = None;
-        self.lease.core.guard_gone();
-    }
+    /// `None` only while it is being released.
+    holding: Option<Arc<Holding>>,
+    lease: Lease,
 }
 
 impl LockGuard {
     /// The only one of its holder.
     pub(super) fn new(mut holding: Holding) -> Self {
         holding.tenure.counts();
-        Self { share: Share::Whole(holding) }
+        Self {
+            share: match holding {
+                Holding { renewing: None, tenure } => Share::Whole(tenure),
+                renewed => Share::Renewed(Box::new(renewed)),
+            },
+        }
     }
 
     /// The first of a holder that may have several, which is counted already. `told` is what they have in common.
     #[cfg(feature = "submit")]
     pub(super) fn first_of(mut holding: Holding, told: impl FnOnce(&Arc<Holding>)) -> Self {
-        let lease = holding.tenure.lease().clone();
-        holding.tenure.counts_by_its_guards();
+        let core = holding.tenure.counts_by_its_guards();
+        let (held, pass) = (holding.held().clone(), holding.pass());
+        let lease = Lease { held, core, pass, marks: Marks::default() };
         let holding = Arc::new(holding);
         told(&holding);
         Self { share: Share::Part(Box::new(Part { lease, holding: Some(holding), renewing: None })) }
@@ -198,8 +219,8 @@ impl LockGuard {
 
     /// One of a holder that may have several. The lease is renewed as long as this one lives, if that is what it needs.
     pub(super) fn one_of(holding: Arc<Holding>, renewing: Option<Renewing>) -> Self {
-        let lease = holding.tenure.lease().clone();
-        lease.core.guard_made();
+        let mut lease = holding.tenure.lease().clone();
+        lease.counts();
         Self { share: Share::Part(Box::new(Part { lease, holding: Some(holding), renewing })) }
     }
 
@@ -222,8 +243,8 @@ impl LockGuard {
     /// # Cancel safety
     /// Safe: if the future is dropped, the release goes on in the background.
     pub async fn release(mut self) -> Result<bool, Error> {
-        if let Share::Whole(holding) = &mut self.share
-            && let Some(held) = holding.release_at_once()
+        if let Share::Whole(tenure) = &mut self.share
+            && let Some(held) = tenure.release_at_once()
         {
             return Ok(held);
         }
@@ -240,7 +261,8 @@ impl LockGuard {
             self.held.leave(remains);
         }
         let (mut holding, part) = match self.share {
-            Share::Whole(holding) => (holding, None),
+            Share::Whole(tenure) => (Holding::new(tenure, None), None),
+            Share::Renewed(holding) => (*holding, None),
             Share::Part(mut part) => {
                 part.renewing = None;
                 match part.holding.take().and_then(Arc::into_inner) {
@@ -249,7 +271,9 @@ impl LockGuard {
                 }
             }
         };
-        if let Some(held) = holding.release_at_once() {
+        if !holding.renews()
+            && let Some(held) = holding.tenure.release_at_once()
+        {
             return Ok(held);
         }
         let Holding { renewing, tenure } = holding;
@@ -296,7 +320,8 @@ impl Deref for LockGuard {
 
     fn deref(&self) -> &Lease {
         match &self.share {
-            Share::Whole(holding) => holding.tenure.lease(),
+            Share::Whole(tenure) => tenure.lease(),
+            Share::Renewed(holding) => holding.tenure.lease(),
             Share::Part(part) => &part.lease,
         }
     }

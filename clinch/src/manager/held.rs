@@ -12,10 +12,10 @@ mod remains;
 mod watch;
 
 use std::fmt;
-use std::num::NonZeroU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use once_cell::race::OnceBox;
 use tokio::time::Instant;
 
 use self::asked::Asked;
@@ -29,7 +29,7 @@ use super::clock;
 use super::line::Flight;
 use crate::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Record};
 use crate::stamp::Stamp;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 use crate::telemetry::Released;
 
@@ -100,26 +100,36 @@ pub(super) struct Window {
     pub(super) allowance: Duration,
 }
 
+/// An attempt that is a part of the lease that it becomes if it is granted; [`attempt`](Self::attempt) is what an engine may look at.
+///
+/// (In here: a lease that this process was granted, or that is to be taken back.)
 #[derive(Debug)]
-pub(super) struct Held {
+pub struct Held {
     asked: Asked,
     /// Since when it is known that no revocation was missed, as [`Heard`](super::heard::Heard) counts; 0: not known.
-    heard_since: AtomicU64,
+    heard_since: AtomicU32,
     /// Somebody is about to look it up.
     watched: AtomicBool,
-    /// Its line will be told when it can be passed on no more.
-    passing_noted: AtomicBool,
-    /// Whether it was ever handed out, as opposed to an attempt that is only taken back.
-    handed_out: bool,
-    /// The engine failed and the holder went on without it.
-    degraded: bool,
+    /// A renewal is under way.
+    renewing: AtomicBool,
+    /// It is what an engine in this process keeps of its key.
+    kept: AtomicBool,
+    kind: Kind,
     /// The scope of the one who has it; 0: none.
     scope: AtomicU64,
     since: Stamp,
-    /// A renewal is under way.
-    renewing: AtomicBool,
     state: Mutex<State>,
-    rare: OnceLock<Box<Rare>>,
+    rare: OnceBox<Rare>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It was handed out.
+    Granted,
+    /// The engine failed and the holder went on without it.
+    Degraded,
+    /// It was never handed out, and is only taken back.
+    TakenBack,
 }
 
 /// What nearly no lease has: made by the first who needs it.
@@ -139,14 +149,14 @@ struct State {
     phase: Phase,
     valid_until: Stamp,
     engine_until: Stamp,
-    /// In nanoseconds.
-    boot_until: Option<NonZeroU64>,
     /// In microseconds, which is exact unless it is more than an hour.
     allowance: u32,
     /// How often it was passed on.
     pass: u32,
     /// While a guard has it that was granted it.
     counted: Option<Counted>,
+    /// Its line will be told when it can be passed on no more.
+    passing_noted: bool,
     /// Somebody has looked at it who wants to hear of changes; until then nobody need be told.
     watched: bool,
 }
@@ -161,7 +171,7 @@ impl Held {
     ) -> Self {
         let scope = AtomicU64::new(scope);
         let attempt = flight.attempt.clone();
-        let rare = OnceLock::new();
+        let rare = OnceBox::new();
         if !fences.is_empty() {
             // Nobody else has set it.
             let _ = rare.set(Box::new(Rare { fences, ..Rare::default() }));
@@ -170,7 +180,7 @@ impl Held {
         Self {
             rare,
             scope,
-            ..Self::new(Asked::Shared(attempt), &window, since, flight.heard_since, Phase::Held, None)
+            ..Self::new(Asked::shared(attempt), &window, since, flight.heard_since, Kind::Granted, None)
         }
     }
 
@@ -181,11 +191,7 @@ impl Held {
         let window =
             Window { valid_until: until, boot_until: None, engine_until: until, allowance: Duration::ZERO };
         let scope = AtomicU64::new(scope);
-        Self {
-            degraded: true,
-            scope,
-            ..Self::new(Asked::Shared(attempt), &window, Stamp::now(), None, Phase::Held, None)
-        }
+        Self { scope, ..Self::new(Asked::shared(attempt), &window, Stamp::now(), None, Kind::Degraded, None) }
     }
 
     /// An attempt that was never handed out and must be taken back.
@@ -194,7 +200,7 @@ impl Held {
         // An acquire that is still on its way may be granted as late as now, and then lives for its TTL.
         let engine_until = now.after(attempt.longest_ttl());
         let window = Window { valid_until: now, boot_until: None, engine_until, allowance: Duration::ZERO };
-        Self::new(Asked::Shared(attempt), &window, now, None, Phase::Releasing, None)
+        Self::new(Asked::shared(attempt), &window, now, None, Kind::TakenBack, None)
     }
 
     fn new(
@@ -202,47 +208,48 @@ impl Held {
         window: &Window,
         since: Stamp,
         heard_since: Option<u64>,
-        phase: Phase,
+        kind: Kind,
         counted: Option<Counted>,
     ) -> Self {
+        asked.set_boot_until(window.boot_until);
         Self {
             asked,
-            heard_since: AtomicU64::new(heard_since.unwrap_or_default()),
+            heard_since: AtomicU32::new(heard_number(heard_since)),
             watched: AtomicBool::new(false),
-            passing_noted: AtomicBool::new(false),
-            handed_out: phase == Phase::Held,
-            degraded: false,
+            renewing: AtomicBool::new(false),
+            kept: AtomicBool::new(false),
+            kind,
             scope: AtomicU64::new(0),
             since,
-            renewing: AtomicBool::new(false),
             state: Mutex::new(State {
-                phase,
+                phase: if kind == Kind::TakenBack { Phase::Releasing } else { Phase::Held },
                 valid_until: window.valid_until,
                 engine_until: window.engine_until,
-                boot_until: boot_nanos(window.boot_until),
                 allowance: window.allowance.as_micros().try_into().unwrap_or(u32::MAX),
                 pass: 0,
                 counted,
+                passing_noted: false,
                 watched: false,
             }),
-            rare: OnceLock::new(),
+            rare: OnceBox::new(),
         }
     }
 
-    pub(super) fn attempt(&self) -> &Attempt {
+    /// The attempt.
+    pub fn attempt(&self) -> &Attempt {
         &self.asked
     }
 
     pub(super) fn shared_attempt(&self) -> Arc<Attempt> {
-        self.asked.shared()
+        self.asked.by_itself()
     }
 
-    pub(super) const fn was_handed_out(&self) -> bool {
-        self.handed_out
+    pub(super) fn was_handed_out(&self) -> bool {
+        self.kind != Kind::TakenBack
     }
 
-    pub(super) const fn is_degraded(&self) -> bool {
-        self.degraded
+    pub(super) fn is_degraded(&self) -> bool {
+        self.kind == Kind::Degraded
     }
 
     pub(super) fn scope(&self) -> u64 {
@@ -286,7 +293,7 @@ impl Held {
 
     /// What is to be left behind, as of now. One that was never granted leaves nothing.
     pub(super) fn remains(&self) -> Option<(Record, Option<Duration>)> {
-        self.rare.get()?.left.now().filter(|_| !self.degraded)
+        self.rare.get()?.left.now().filter(|_| !self.is_degraded())
     }
 
     /// Whether it stays in the engine until it runs out, because its holder wants it so and no record can stand in its place:
@@ -312,7 +319,7 @@ impl Held {
 
     /// Whether everything since it was asked for, or looked up last, was heard.
     pub(super) fn is_heard_since(&self, since: Option<u64>) -> bool {
-        since.is_some_and(|since| since == self.heard_since.load(Ordering::Acquire))
+        since.is_some() && heard_number(since) == self.heard_since.load(Ordering::Acquire)
     }
 
     /// Whether somebody is already about to look it up; if not, the caller is.
@@ -321,7 +328,7 @@ impl Held {
     }
 
     pub(super) fn looked_up(&self, since: Option<u64>) {
-        self.heard_since.store(since.unwrap_or_default(), Ordering::Release);
+        self.heard_since.store(heard_number(since), Ordering::Release);
     }
 
     pub(super) fn unwatched(&self) {
@@ -355,6 +362,26 @@ impl Held {
         }
     }
 
+    fn standing_in(&self, state: &State) -> Standing {
+        match state.phase {
+            Phase::Held if !self.left(state).is_zero() => Standing::Valid,
+            Phase::Releasing if Stamp::now() < state.engine_until => Standing::Releasing,
+            Phase::Held | Phase::Releasing | Phase::Ended(_) => Standing::Over,
+        }
+    }
+
+    /// What is left of its validity in this state.
+    fn left(&self, state: &State) -> Duration {
+        if state.phase != Phase::Held {
+            return Duration::ZERO;
+        }
+        let left = state.valid_until.since(Stamp::now());
+        match self.asked.boot_until().map(|until| (until, clock::boot_now())) {
+            Some((until, Some(now))) => left.min(until.saturating_sub(now)),
+            _ => left,
+        }
+    }
+
     pub(super) fn engine_until(&self) -> Instant {
         self.state().engine_until.instant()
     }
@@ -367,13 +394,13 @@ impl Held {
 
     /// What is left of its validity; zero if it is not held any more.
     pub(super) fn remaining(&self) -> Duration {
-        self.state().remaining()
+        self.left(&self.state())
     }
 
     /// The same for the one who has it under the number of a pass.
     pub(super) fn remaining_for(&self, pass: u32) -> Duration {
         let state = self.state();
-        if state.pass == pass { state.remaining() } else { Duration::ZERO }
+        if state.pass == pass { self.left(&state) } else { Duration::ZERO }
     }
 
     /// As others see it who want this key.
@@ -394,7 +421,7 @@ impl Held {
     }
 
     pub(super) fn standing(&self) -> Standing {
-        self.state().standing()
+        self.standing_in(&self.state())
     }
 
     /// A renewal was granted; `false` if the lease had ended before the answer came.
@@ -403,11 +430,12 @@ impl Held {
         if state.phase != Phase::Held {
             return false;
         }
-        if state.remaining().is_zero() {
+        if self.left(&state).is_zero() {
             self.end_locked(state, Loss::Expired);
             return false;
         }
         state.extend(&window);
+        self.asked.set_boot_until(window.boot_until);
         // Observers re-arm their timers.
         self.changed(state);
         true
@@ -435,7 +463,7 @@ impl Held {
         if state.pass != pass {
             return Telling::Nothing;
         }
-        if self.degraded {
+        if self.is_degraded() {
             return self.begin_degraded_release(state);
         }
         // Otherwise the engine's answer says how it ended.
@@ -494,9 +522,13 @@ impl Held {
     }
 }
 
-/// As it is kept. The clock counts from the start of the machine, so nothing is cut.
-fn boot_nanos(until: Option<Duration>) -> Option<NonZeroU64> {
-    NonZeroU64::new(until?.as_nanos().try_into().unwrap_or(u64::MAX).max(1))
+/// As it is kept. How often hearing began is nowhere near to be cut.
+#[expect(clippy::cast_possible_truncation, reason = "said above")]
+const fn heard_number(since: Option<u64>) -> u32 {
+    match since {
+        Some(since) => since as u32,
+        None => 0,
+    }
 }
 
 impl State {
@@ -508,26 +540,6 @@ impl State {
     fn extend(&mut self, window: &Window) {
         self.valid_until = window.valid_until;
         self.engine_until = self.engine_until.max(window.engine_until);
-        self.boot_until = boot_nanos(window.boot_until);
         self.allowance = window.allowance.as_micros().try_into().unwrap_or(u32::MAX);
-    }
-
-    fn standing(&self) -> Standing {
-        match self.phase {
-            Phase::Held if !self.remaining().is_zero() => Standing::Valid,
-            Phase::Releasing if Stamp::now() < self.engine_until => Standing::Releasing,
-            Phase::Held | Phase::Releasing | Phase::Ended(_) => Standing::Over,
-        }
-    }
-
-    fn remaining(&self) -> Duration {
-        if self.phase != Phase::Held {
-            return Duration::ZERO;
-        }
-        let left = self.valid_until.since(Stamp::now());
-        match self.boot_until.map(|until| (until, clock::boot_now())) {
-            Some((until, Some(now))) => left.min(Duration::from_nanos(until.get()).saturating_sub(now)),
-            _ => left,
-        }
     }
 }

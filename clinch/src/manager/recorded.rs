@@ -94,7 +94,8 @@ impl LockManager {
         let tried = core.lines.try_at_once(claim, in_the_way, |claim| {
             let guard = || (meter.clone(), renewal.is_some());
             let refused = |why| denial.set(Some(why));
-            core.ask_engine_at_once(engine, claim, options, scope.map_or(0, Scope::id), guard, refused)
+            let scope = scope.map_or(0, Scope::id);
+            core.ask_engine_at_once((engine, &self.life.handles), claim, options, scope, guard, refused)
         });
         match tried {
             Tried::Granted(held, handle) => {
@@ -156,14 +157,14 @@ mod tests {
         let locks = LockManager::memory();
         let check = async |in_scope: bool| {
             let Outcome::Acquired(guard) = take(&locks, LockOptions::new(TTL)).await else { panic!("free") };
-            assert_eq!(locks.core.guards.count(), 1);
+            assert_eq!(locks.core.guards(), 1);
             let Outcome::DeniedByLock(denied) = take(&locks, LockOptions::new(TTL)).await else {
                 panic!("taken")
             };
             assert_eq!((denied.cause, denied.by_own_scope), (DeniedBy::Lock, in_scope));
             assert_eq!((denied.retry_after, denied.holder.is_some()), (Some(TTL), true));
             assert!(finish(guard, None).await);
-            assert_eq!(locks.core.guards.count(), 0);
+            assert_eq!(locks.core.guards(), 0);
             assert!(locks.core.lines.is_empty());
         };
         check(false).await;
@@ -178,11 +179,11 @@ mod tests {
         let in_scope = async {
             let Outcome::Acquired(first) = take(&locks, LockOptions::new(TTL)).await else { panic!("free") };
             let Outcome::Reentered(second) = take(&locks, again()).await else { panic!("of this scope") };
-            assert_eq!(locks.core.guards.count(), 2);
+            assert_eq!(locks.core.guards(), 2);
             assert!(finish(first, None).await);
             assert!(second.is_valid());
             assert!(finish(second, None).await);
-            assert_eq!(locks.core.guards.count(), 0);
+            assert_eq!(locks.core.guards(), 0);
             assert!(matches!(take(&locks, LockOptions::new(TTL)).await, Outcome::Acquired(_)));
         };
         locks.scope(in_scope).await;

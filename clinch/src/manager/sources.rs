@@ -34,21 +34,21 @@ impl Sources {
         Self(Kind::Seeded(Arc::new(Mutex::new(StdRng::seed_from_u64(seed)))))
     }
 
-    fn with_rng<T>(&self, draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
-        match &self.0 {
-            Kind::System => draw(&mut rand::rng()),
-            Kind::Seeded(rng) => draw(&mut *rng.lock().unwrap_or_else(PoisonError::into_inner)),
-        }
-    }
-
     /// 128 random bits.
     pub(super) fn random_u128(&self) -> u128 {
-        self.with_rng(|rng| rng.random())
+        match &self.0 {
+            Kind::System => rand::rng().random(),
+            Kind::Seeded(rng) => rng.lock().unwrap_or_else(PoisonError::into_inner).random(),
+        }
     }
 
     /// `base` times a random factor between 1 and 1.5.
     pub(super) fn jittered(&self, base: Duration) -> Duration {
-        let more = self.with_rng(|rng| rng.random_range(0.0..0.5));
+        let draw = |rng: &mut dyn Rng| rng.random_range(0.0..0.5);
+        let more = match &self.0 {
+            Kind::System => draw(&mut rand::rng()),
+            Kind::Seeded(rng) => draw(&mut *rng.lock().unwrap_or_else(PoisonError::into_inner)),
+        };
         base.saturating_add(base.mul_f64(more))
     }
 

@@ -7,24 +7,19 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::core::Core;
-use super::guard::Lease;
-use super::handle::Handle;
+use super::guard::{Lease, Marks};
+use super::handle::{Handle, Kind};
 use super::held::{Held, Telling};
 use super::line::Handed;
 use crate::error::Error;
-use crate::telemetry::{Hold, MEASURES, Meter, Released};
+use crate::telemetry::{Hold, MEASURES, Measured, Meter, Released};
 
 /// A lease under the number of its pass. Dropped, it is given up in the background: no I/O, no spawn, no panic.
 #[derive(Debug)]
 pub(super) struct Tenure {
     lease: Lease,
-    /// Whether the lease may go to the next in line when this one is done.
-    passes: bool,
-    over: bool,
-    /// Whether it is counted as a guard that is alive.
-    counted: bool,
     /// The guard that has it, as far as it is measured.
-    guard: Option<(Meter, Hold)>,
+    guard: Measured,
 }
 
 /// How a tenure ended.
@@ -38,15 +33,17 @@ enum End {
 
 impl Tenure {
     pub(super) fn new(held: Arc<Held>, pass: u32, core: &Arc<Core>, passes: bool) -> Self {
-        let lease = Lease { held, pass, core: Handle::of(core) };
-        Self { lease, passes, over: false, counted: false, guard: None }
+        let marks = Marks { passes, ..Marks::default() };
+        Self {
+            lease: Lease { held, core: Handle::of(core, Kind::Look), pass, marks },
+            guard: Measured::default(),
+        }
     }
 
     /// Of a lease that a guard has from its beginning, and that is counted as such.
     pub(super) fn of_guard(held: Arc<Held>, core: Arc<Handle>, passes: bool, meter: Meter) -> Self {
-        let hold = meter.hold();
-        let lease = Lease { held, pass: 0, core };
-        Self { lease, passes, over: false, counted: true, guard: Some((meter, hold)) }
+        let marks = Marks { passes, over: false, guarded: true };
+        Self { lease: Lease { held, core, pass: 0, marks }, guard: Measured::of(meter) }
     }
 
     pub(super) const fn held(&self) -> &Arc<Held> {
@@ -64,30 +61,34 @@ impl Tenure {
 
     /// It is that of a guard, and counts as one until it is dropped.
     pub(super) fn counts(&mut self) {
-        if !std::mem::replace(&mut self.counted, true) {
-            self.lease.core.guard_made();
-        }
+        self.lease.counts();
     }
 
-    /// Its guards are counted instead of it.
+    /// Its guards are counted instead of it: what they are to hold the core by.
     #[cfg(feature = "submit")]
-    pub(super) const fn counts_by_its_guards(&mut self) {
-        self.counted = false;
+    pub(super) fn counts_by_its_guards(&mut self) -> Arc<Handle> {
+        let look = Handle::of(&self.lease.core, Kind::Look);
+        std::mem::replace(&mut self.lease.core, look)
     }
 
     /// A guard has the lease from now on.
     pub(super) fn begin(&mut self, meter: &Meter, renews: bool) {
         self.lease.held.begin_tenure(meter, renews);
-        self.guard = Some((meter.clone(), meter.hold()));
+        self.guard = Measured::of(meter.clone());
+        self.lease.marks.guarded = true;
+    }
+
+    /// The guard that has it has no more.
+    fn unguarded(&mut self) -> Option<(Meter, Hold)> {
+        if std::mem::take(&mut self.lease.marks.guarded) { self.guard.take() } else { None }
     }
 
     /// Ends it as far as this process is concerned, with so much of its validity left.
     fn end(&mut self, left: Duration) -> End {
-        if std::mem::replace(&mut self.over, true) {
+        if std::mem::replace(&mut self.lease.marks.over, true) {
             return End::Tell(Telling::Nothing);
         }
-        let core = &self.lease.core;
-        let guard = self.guard.take().map(|(meter, hold)| {
+        let guard = self.unguarded().map(|(meter, hold)| {
             hold.ends(left, self.lease.held.attempt().ttl());
             if left.is_zero() {
                 self.lease.held.note_expiry();
@@ -100,8 +101,9 @@ impl Tenure {
             }
             End::Passed
         };
+        let core = &self.lease.core;
         // One that leaves something behind does not go to the next in line.
-        if self.passes && !self.lease.held.leaves_something() && !core.closing.is_closed() {
+        if self.lease.marks.passes && !self.lease.held.leaves_something() && !core.closing.is_closed() {
             match core.lines.hand_over(&self.lease.held, self.lease.pass) {
                 Handed::Over { renew } => {
                     if renew {
@@ -127,20 +129,21 @@ impl Tenure {
     /// Gives the lease back to an engine that answers without any waiting, if it is still ours and concerns nobody else: in one
     /// step, because nobody can see it half done. `None`: nothing has changed here, and it goes the long way.
     pub(super) fn release_at_once(&mut self) -> Option<bool> {
-        let Lease { held, pass, core } = &self.lease;
+        let Lease { held, core, pass, marks } = &self.lease;
         // Where the engine has the same clock, what it still has had not run out here either.
-        let engine = core.store.at_once().filter(|_| core.can.same_clock && !self.over)?;
+        let engine = core.store.at_once().filter(|_| core.can.same_clock && !marks.over)?;
         core.ensure_background();
         let left = if MEASURES { self.lease.remaining() } else { Duration::ZERO };
         let answer = core.lines.end_at_once(held, || {
             held.end_at_once(*pass, |lease| engine.release_now(lease).ok().filter(|answer| answer.held))
         })?;
-        self.over = true;
-        if let Some((meter, hold)) = self.guard.take() {
+        core.repeat_unless_conclusive(held, answer);
+        self.lease.marks.over = true;
+        if let Some((meter, hold)) = self.unguarded() {
+            let held = &self.lease.held;
             hold.ends(left, held.attempt().ttl());
             held.tell_end(&meter, Released::GivenBack);
         }
-        core.repeat_unless_conclusive(held, answer);
         Some(true)
     }
 
@@ -175,14 +178,11 @@ impl Tenure {
 
 impl Drop for Tenure {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.lease.marks.over {
             let left = self.lease.remaining();
             if let End::Tell(Telling::Release | Telling::TakeBack) = self.end(left) {
                 self.lease.core.lines.give_back(self.lease.held.clone());
             }
-        }
-        if self.counted {
-            self.lease.core.guard_gone();
         }
     }
 }

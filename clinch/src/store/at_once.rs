@@ -1,6 +1,6 @@
 //! Steps whose answers need no waiting.
 
-use std::borrow::Borrow;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,23 +8,39 @@ use tokio::time::Instant;
 
 use super::{Release, StoreError, Verdict};
 use crate::lease::{Attempt, Record};
+pub use crate::manager::Held as Asking;
 
-/// What has an attempt: the attempt itself, or whatever it is a part of.
-pub trait Asks: Borrow<Attempt> + Send + Sync {}
+/// What has an attempt. It is shared, so that an engine can keep it instead of a copy: that is one pointer, whichever it is.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Asks {
+    /// The attempt by itself.
+    Attempt(Arc<Attempt>),
+    /// What becomes the lease if it is granted; the attempt is a part of it.
+    Lease(Arc<Asking>),
+}
 
-impl<T: Borrow<Attempt> + Send + Sync> Asks for T {}
+impl Deref for Asks {
+    type Target = Attempt;
+
+    fn deref(&self) -> &Attempt {
+        match self {
+            Self::Attempt(attempt) => attempt,
+            Self::Lease(lease) => lease.attempt(),
+        }
+    }
+}
 
 /// An engine in this very process that takes its steps without any waiting; see [`Store::at_once`](super::Store::at_once).
 ///
 /// Each step does exactly what the step of [`Store`](super::Store) does after which it is named. It must not block, nor call the manager
 /// that asks: a lock of its own may be held meanwhile.
 pub trait AtOnce {
-    /// As [`Store::acquire`](super::Store::acquire), at this moment: the caller has just looked at the clock. What has the attempt
-    /// is shared, so that the engine can keep it instead of a copy.
+    /// As [`Store::acquire`](super::Store::acquire), at this moment: the caller has just looked at the clock.
     ///
     /// # Errors
     /// The same.
-    fn acquire_now(&self, attempt: Arc<dyn Asks>, now: Instant) -> Result<Verdict, StoreError>;
+    fn acquire_now(&self, attempt: Asks, now: Instant) -> Result<Verdict, StoreError>;
 
     /// As [`Store::release`](super::Store::release).
     ///

@@ -28,7 +28,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 pub use about::{About, Diagnosis, Fact, Finding, Severity};
-pub use at_once::{Asks, AtOnce};
+pub use at_once::{Asking, Asks, AtOnce};
 pub use capabilities::Capabilities;
 pub use error::{Effect, ErrorKind, StoreError};
 pub use events::{Kept, Notice, Revocation, Revocations, Wakeups};

@@ -217,6 +217,21 @@ pub(crate) struct Hold {
     since: Instant,
 }
 
+/// What is measured of a guard while it has a lease.
+#[derive(Debug, Default)]
+pub(crate) struct Measured(Option<(Meter, Hold)>);
+
+impl Measured {
+    pub(crate) fn of(meter: Meter) -> Self {
+        let hold = meter.hold();
+        Self(Some((meter, hold)))
+    }
+
+    pub(crate) const fn take(&mut self) -> Option<(Meter, Hold)> {
+        self.0.take()
+    }
+}
+
 impl Hold {
     /// It is given up, with so much of its TTL left.
     pub(crate) fn ends(self, left: Duration, ttl: Duration) {

@@ -25,7 +25,7 @@ mod words;
 #[cfg(feature = "metrics")]
 pub(crate) use self::measured::measured;
 #[cfg(feature = "metrics")]
-pub(crate) use self::meter::{BreakerGauge, Hold, LOOK_EVERY, MEASURES, Meter, Telemetry};
+pub(crate) use self::meter::{BreakerGauge, Hold, LOOK_EVERY, MEASURES, Measured, Meter, Telemetry};
 #[cfg(all(feature = "metrics", feature = "submit"))]
 pub(crate) use self::meter::{Stopwatch, Visit};
 #[cfg(feature = "metrics")]
@@ -37,7 +37,7 @@ pub use self::names::{
     describe,
 };
 #[cfg(not(feature = "metrics"))]
-pub(crate) use self::off::{BreakerGauge, Hold, LOOK_EVERY, MEASURES, Meter, Telemetry, measured};
+pub(crate) use self::off::{BreakerGauge, Hold, LOOK_EVERY, MEASURES, Measured, Meter, Telemetry, measured};
 #[cfg(all(not(feature = "metrics"), feature = "submit"))]
 pub(crate) use self::off::{Stopwatch, Visit};
 pub(crate) use self::words::{Attempted, Lost, Released, Renewed};

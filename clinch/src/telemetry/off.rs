@@ -43,10 +43,6 @@ impl Meter {
         Waiting
     }
 
-    pub(crate) const fn hold(&self) -> Hold {
-        Hold
-    }
-
     pub(crate) const fn released(&self, _: Released) {}
 
     pub(crate) const fn renewed(&self, _: Renewed) {}
@@ -77,6 +73,20 @@ pub(crate) struct Waiting;
 
 #[derive(Debug)]
 pub(crate) struct Hold;
+
+/// What is measured of a guard while it has a lease.
+#[derive(Debug, Default)]
+pub(crate) struct Measured(());
+
+impl Measured {
+    pub(crate) const fn of(_: Meter) -> Self {
+        Self(())
+    }
+
+    pub(crate) const fn take(&mut self) -> Option<(Meter, Hold)> {
+        Some((Meter, Hold))
+    }
+}
 
 impl Hold {
     pub(crate) const fn ends(self, _: Duration, _: Duration) {}

@@ -30,7 +30,7 @@ impl State {
 impl Held {
     /// A guard has it from now on. What was never granted is not counted as a lease.
     pub(in crate::manager) fn begin_tenure(&self, meter: &Meter, renews: bool) {
-        if self.degraded {
+        if self.is_degraded() {
             return;
         }
         let mut state = self.state();
@@ -45,7 +45,7 @@ impl Held {
     /// Notes that it has run out under the guard that has it, if it has.
     pub(in crate::manager) fn note_expiry(&self) {
         let mut state = self.state();
-        if state.phase == Phase::Held && state.remaining().is_zero() {
+        if state.phase == Phase::Held && self.left(&state).is_zero() {
             let noted = state.note_loss();
             drop(state);
             self.tell_loss(noted, Loss::Expired);

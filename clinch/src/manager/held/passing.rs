@@ -37,10 +37,10 @@ impl Held {
     pub(in crate::manager) fn pass_on(&self, pass: u32, to_scope: u64) -> Passing {
         let mut state = self.state();
         let fresh = pass < MOST_PASSES && Stamp::now().since(self.since) < PASSED_FOR;
-        if self.degraded || state.pass != pass || !fresh {
+        if self.is_degraded() || state.pass != pass || !fresh {
             return Passing::No;
         }
-        let left = state.remaining();
+        let left = self.left(&state);
         if left.is_zero() {
             return Passing::No;
         }
@@ -60,14 +60,14 @@ impl Held {
 
     /// Whether this is its first pass, of which its line is to be reminded.
     pub(in crate::manager) fn note_passing(&self) -> bool {
-        !self.passing_noted.load(Ordering::Relaxed) && !self.passing_noted.swap(true, Ordering::Relaxed)
+        !std::mem::replace(&mut self.state().passing_noted, true)
     }
 
     /// When it can be passed on no more, unless it is renewed before; `None` if it cannot any more.
     pub(in crate::manager) fn passed_until(&self) -> Option<Instant> {
         let end = self.since.after(PASSED_FOR);
         let state = self.state();
-        let passes = state.phase == Phase::Held && Stamp::now() < end && !state.remaining().is_zero();
+        let passes = state.phase == Phase::Held && Stamp::now() < end && !self.left(&state).is_zero();
         passes.then(|| end.min(state.valid_until).instant())
     }
 }

@@ -44,7 +44,7 @@ impl Held {
         match state.phase {
             Phase::Ended(loss) => Ok(loss),
             Phase::Releasing => Ok(Loss::Released),
-            Phase::Held if state.remaining() <= TIMER_GRANULARITY => {
+            Phase::Held if self.left(&state) <= TIMER_GRANULARITY => {
                 self.end_locked(state, Loss::Expired);
                 Ok(Loss::Expired)
             }
@@ -56,7 +56,7 @@ impl Held {
     fn look_for_end(&self) -> Option<Instant> {
         let mut state = self.state();
         state.watched = true;
-        match state.standing() {
+        match self.standing_in(&state) {
             Standing::Over => None,
             Standing::Valid => Some(state.valid_until.instant()),
             Standing::Releasing => Some(state.engine_until.instant()),

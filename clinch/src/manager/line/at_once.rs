@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::Lines;
-use super::known::Known;
 use crate::lease::{Claim, Mode};
 use crate::manager::handle::Handle;
 use crate::manager::held::{Held, Standing};
@@ -28,8 +27,8 @@ impl Lines {
         ask: impl FnOnce(Claim) -> Tried,
     ) -> Tried {
         let mut shard = self.shard(claim.on());
-        if let Some(known) = shard.get(claim.on()) {
-            let mut leases = known.leases().iter();
+        if shard.knows(claim.on()) {
+            let mut leases = shard.leases_on(claim.on()).iter();
             return match leases.find(|held| held.standing() == Standing::Valid) {
                 Some(held) => {
                     found(held);
@@ -40,7 +39,7 @@ impl Lines {
         }
         let tried = ask(claim);
         if let Tried::Granted(held, _) = &tried {
-            shard.insert(Known::Lease(held.clone()));
+            shard.insert(held.clone());
         }
         tried
     }
@@ -55,14 +54,6 @@ impl Lines {
         if claim.mode() != Mode::Exclusive {
             return None;
         }
-        let mut shard = self.shard(claim.on());
-        let known = shard.find(claim.on())?;
-        if !matches!(known.get(), Known::Lease(only) if Arc::ptr_eq(only, held)) {
-            return None;
-        }
-        let ended = end()?;
-        known.remove();
-        shard.shrink();
-        Some(ended)
+        self.shard(claim.on()).end(claim.on(), held, end)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::known::Known;
 use super::{Lines, PoisonError, Seat, Turn};
 use crate::lease::Mode;
 use crate::manager::held::{Held, Passing, Telling};
@@ -52,7 +51,7 @@ impl Lines {
     /// The heads of the lines for its keys are to look after a lease that stands in their way.
     pub(in crate::manager) fn call_heads(&self, held: &Held) {
         for claim in held.claims() {
-            if let Some(slot) = self.shard(claim.on()).get(claim.on()).and_then(Known::slot) {
+            if let Some(slot) = self.shard(claim.on()).slot(claim.on()) {
                 slot.lanes.iter().for_each(|(_, lane)| lane.call_head());
             }
         }
@@ -62,7 +61,7 @@ impl Lines {
     pub(in crate::manager) fn call_all(&self) {
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let lanes = shard.iter().filter_map(Known::slot).flat_map(|slot| &slot.lanes);
+            let lanes = shard.slots().flat_map(|(_, slot)| &slot.lanes);
             lanes.flat_map(|(_, lane)| lane.line.values()).for_each(|seat| seat.called.notify_one());
         }
     }

@@ -4,83 +4,143 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::slot::Slot;
-use crate::key::hash::OfKey;
+use crate::key::hash::{OfKey, Table};
 use crate::lease::ClaimKey;
 use crate::manager::held::Held;
 
-/// What is known of one key.
-#[derive(Debug)]
-pub(super) enum Known {
+/// What is known of keys. A key is in one of the two tables, so that a place for a lease, of which there are many free ones, is
+/// one pointer.
+#[derive(Debug, Default)]
+pub(super) struct Known {
     /// This lease, which has no other key, and nothing else.
-    Lease(Arc<Held>),
-    More(Box<(ClaimKey, Slot)>),
+    leases: Table<Arc<Held>>,
+    slots: Table<Full>,
 }
 
-impl OfKey for Known {
+#[derive(Debug)]
+struct Full(Box<(ClaimKey, Slot)>);
+
+impl OfKey for Full {
     fn on(&self) -> &ClaimKey {
-        match self {
-            Self::Lease(held) => held.on(),
-            Self::More(more) => &more.0,
-        }
+        &self.0.0
     }
 }
 
 impl Known {
-    /// As little as says all of the slot.
-    pub(super) fn of(on: &ClaimKey, slot: Slot) -> Self {
-        match slot.into_only_lease() {
-            Ok(held) => Self::Lease(held),
-            Err(slot) => Self::More(Box::new((on.clone(), slot))),
-        }
-    }
-
-    /// Runs `step` on it as a slot. Says which leases were found to be over, and whether nothing is left to know.
+    /// Runs `step` on what is known of the key, as a slot, and forgets it if nothing is left to know. Says which leases were found
+    /// to be over.
     pub(super) fn with<T>(
         &mut self,
         on: &ClaimKey,
         step: impl FnOnce(&mut Slot) -> T,
-    ) -> (T, Vec<Arc<Held>>, bool) {
-        let mut made;
-        let small = matches!(self, Self::Lease(_));
-        let slot = match self {
-            // It needs no memory of its own unless there is more to know after the step.
-            Self::Lease(held) => {
-                made = Slot::of(held.clone());
-                &mut made
+    ) -> (T, Vec<Arc<Held>>) {
+        if let Some(mut full) = self.slots.find(on) {
+            let slot = &mut full.get_mut().0.1;
+            let (value, forgotten) = stepped(slot, step);
+            let (idle, small) = (slot.is_idle(), slot.is_only_lease());
+            if idle || small {
+                let slot = std::mem::take(slot);
+                full.remove();
+                self.slots.shrink();
+                self.put(on, slot, idle);
             }
-            Self::More(more) => &mut more.1,
+            return (value, forgotten);
+        }
+        // It needs no memory of its own unless there is more to know after the step.
+        let Some(mut lease) = self.leases.find(on) else {
+            let mut slot = Slot::default();
+            let value = step(&mut slot);
+            let idle = slot.is_idle();
+            self.put(on, slot, idle);
+            return (value, Vec::new());
         };
-        let value = step(slot);
-        slot.tidy();
-        let forgotten = std::mem::take(&mut slot.forgotten);
+        let mut slot = Slot::of(lease.get().clone());
+        let (value, forgotten) = stepped(&mut slot, step);
         let idle = slot.is_idle();
-        if !idle && (small || slot.is_only_lease()) {
-            let slot = std::mem::take(slot);
-            *self = Self::of(on, slot);
+        match slot.into_only_lease() {
+            Ok(held) => *lease.get_mut() = held,
+            Err(slot) => {
+                lease.remove();
+                self.leases.shrink();
+                self.put(on, slot, idle);
+            }
         }
-        (value, forgotten, idle)
+        (value, forgotten)
     }
 
-    pub(super) fn leases(&self) -> &[Arc<Held>] {
-        match self {
-            Self::Lease(held) => std::slice::from_ref(held),
-            Self::More(more) => &more.1.leases,
+    /// Notes as little as says all of the slot, of a key of which nothing is noted.
+    fn put(&mut self, on: &ClaimKey, slot: Slot, idle: bool) {
+        if idle {
+            return;
+        }
+        match slot.into_only_lease() {
+            Ok(held) => self.leases.insert(held),
+            Err(slot) => self.slots.insert(Full(Box::new((on.clone(), slot)))),
         }
     }
 
-    pub(super) fn slot(&self) -> Option<&Slot> {
-        match self {
-            Self::Lease(_) => None,
-            Self::More(more) => Some(&more.1),
+    /// Notes a lease of which nothing else is to be known. Nothing is known of its key.
+    pub(super) fn insert(&mut self, held: Arc<Held>) {
+        self.leases.insert(held);
+    }
+
+    /// Whether anything is known of the key.
+    pub(super) fn knows(&self, on: &ClaimKey) -> bool {
+        self.leases.get(on).is_some() || self.slots.get(on).is_some()
+    }
+
+    /// Ends this lease if it is all that is known of the key and `end` does.
+    pub(super) fn end<T>(
+        &mut self,
+        on: &ClaimKey,
+        held: &Arc<Held>,
+        end: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        let only = self.leases.find(on).filter(|only| Arc::ptr_eq(only.get(), held))?;
+        let ended = end()?;
+        only.remove();
+        self.leases.shrink();
+        Some(ended)
+    }
+
+    /// The leases on this key.
+    pub(super) fn leases_on(&self, on: &ClaimKey) -> &[Arc<Held>] {
+        match self.leases.get(on) {
+            Some(held) => std::slice::from_ref(held),
+            None => self.slots.get(on).map_or(&[], |full| &full.0.1.leases),
         }
     }
 
-    pub(super) fn slot_mut(&mut self) -> Option<&mut Slot> {
-        match self {
-            Self::Lease(_) => None,
-            Self::More(more) => Some(&mut more.1),
-        }
+    /// All leases, once for each of their keys.
+    pub(super) fn leases(&self) -> impl Iterator<Item = &Arc<Held>> {
+        self.leases.iter().chain(self.slots().flat_map(|(_, slot)| slot.leases.iter()))
     }
+
+    /// The slot of a key of which more is known than a lease.
+    pub(super) fn slot(&self, on: &ClaimKey) -> Option<&Slot> {
+        self.slots.get(on).map(|full| &full.0.1)
+    }
+
+    pub(super) fn slot_mut(&mut self, on: &ClaimKey) -> Option<&mut Slot> {
+        self.slots.find(on).map(|full| &mut full.into_mut().0.1)
+    }
+
+    /// All of them.
+    pub(super) fn slots(&self) -> impl Iterator<Item = (&ClaimKey, &Slot)> {
+        self.slots.iter().map(|full| (&full.0.0, &full.0.1))
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.leases.is_empty() && self.slots.is_empty()
+    }
+}
+
+/// The step, and which leases were found to be over.
+fn stepped<T>(slot: &mut Slot, step: impl FnOnce(&mut Slot) -> T) -> (T, Vec<Arc<Held>>) {
+    let value = step(slot);
+    slot.tidy();
+    (value, std::mem::take(&mut slot.forgotten))
 }
 
 /// None, one or several, of which one needs no memory of its own.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::held::{Held, Standing};
 use super::release::Releases;
 use crate::apart::Apart;
-use crate::key::hash::{OfKey, Table, shard};
+use crate::key::hash::shard;
 use crate::lease::{Attempt, Claim, ClaimKey, Token};
 use crate::store::{Denial, StoreError};
 
@@ -47,7 +47,7 @@ const MOST_REVOKED: usize = 64;
 /// Local state of all keys.
 #[derive(Debug)]
 pub(super) struct Lines {
-    shards: Box<[Apart<Mutex<Table<Known>>>]>,
+    shards: Box<[Apart<Mutex<Known>>]>,
     /// Where attempts go that nobody is left to go on with.
     releases: Arc<Releases>,
 }
@@ -161,31 +161,14 @@ impl Lines {
         Self { shards: (0..SHARDS).map(|_| Apart::default()).collect(), releases }
     }
 
-    fn shard(&self, on: &ClaimKey) -> MutexGuard<'_, Table<Known>> {
+    fn shard(&self, on: &ClaimKey) -> MutexGuard<'_, Known> {
         self.shards[shard(on, SHARDS)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `step` on the slot of `on`, and forgets the slot if nothing is left to know.
     fn with_slot<T>(&self, on: &ClaimKey, step: impl FnOnce(&mut Slot) -> T) -> T {
         let mut shard = self.shard(on);
-        let (value, forgotten) = match shard.find(on) {
-            Some(mut known) => {
-                let (value, forgotten, idle) = known.get_mut().with(on, step);
-                if idle {
-                    known.remove();
-                    shard.shrink();
-                }
-                (value, forgotten)
-            }
-            None => {
-                let mut slot = Slot::default();
-                let value = step(&mut slot);
-                if !slot.is_idle() {
-                    shard.insert(Known::of(on, slot));
-                }
-                (value, Vec::new())
-            }
-        };
+        let (value, forgotten) = shard.with(on, step);
         drop(shard);
         forgotten.iter().for_each(|held| held.note_expiry());
         value
@@ -194,7 +177,7 @@ impl Lines {
     /// What `found` makes of the lease of this process because of which nobody can have the whole key, if there is one.
     pub(super) fn held_here<T>(&self, on: &ClaimKey, found: impl FnOnce(&Arc<Held>) -> T) -> Option<T> {
         let shard = self.shard(on);
-        let mut leases = shard.get(on)?.leases().iter();
+        let mut leases = shard.leases_on(on).iter();
         leases.find(|held| held.standing() == Standing::Valid).map(found)
     }
 
@@ -207,12 +190,12 @@ impl Lines {
         wanted: impl FnOnce() -> (Shape, Instant),
     ) -> Option<Behind<'a>> {
         let mut shard = self.shard(claim.on());
-        let mut known = shard.find(claim.on())?;
-        if let Some(held) = known.get().leases().iter().find(|held| held.standing() == Standing::Valid) {
+        let mut leases = shard.leases_on(claim.on()).iter();
+        if let Some(held) = leases.find(|held| held.standing() == Standing::Valid) {
             found(held);
             return Some(Behind::HeldHere);
         }
-        let slot = known.get_mut().slot_mut()?;
+        let slot = shard.slot_mut(claim.on())?;
         if !slot.leases.is_empty() || !slot.is_asked_for(claim.mode()) {
             return None;
         }
@@ -394,8 +377,8 @@ impl Lines {
     pub(super) fn note_expired(&self) {
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let leases = shard.iter().flat_map(Known::leases);
-            let over: Vec<_> = leases.filter(|held| held.standing() == Standing::Over).cloned().collect();
+            let over: Vec<_> =
+                shard.leases().filter(|held| held.standing() == Standing::Over).cloned().collect();
             drop(shard);
             over.iter().for_each(|held| held.note_expiry());
         }
@@ -419,9 +402,9 @@ impl Lines {
         let mut waiting = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let slots = shard.iter().filter_map(|known| Some((known.on(), known.slot()?)));
-            let lines =
-                slots.map(|(on, slot)| (on, slot.lanes.iter().map(|(_, lane)| lane.line.len()).sum()));
+            let lines = shard
+                .slots()
+                .map(|(on, slot)| (on, slot.lanes.iter().map(|(_, lane)| lane.line.len()).sum()));
             waiting.extend(lines.filter(|(_, count)| *count > 0).map(|(on, count)| (on.clone(), count)));
         }
         waiting
@@ -430,9 +413,9 @@ impl Lines {
     /// In how many ways a key is wanted at the most; for tests.
     #[cfg(test)]
     pub(super) fn most_lanes(&self) -> usize {
-        let lanes = |shard: &Apart<Mutex<Table<Known>>>| {
+        let lanes = |shard: &Apart<Mutex<Known>>| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.iter().filter_map(Known::slot).map(|slot| slot.lanes.len()).max().unwrap_or_default()
+            shard.slots().map(|(_, slot)| slot.lanes.len()).max().unwrap_or_default()
         };
         self.shards.iter().map(lanes).max().unwrap_or_default()
     }

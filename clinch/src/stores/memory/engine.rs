@@ -7,7 +7,6 @@ use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
-use super::entered::Entered;
 use super::fences::Fences;
 use super::records::{Kept, RecordRoom};
 use super::room::Room;
@@ -170,18 +169,22 @@ impl Shared {
     }
 
     /// As [`acquire`](Self::acquire), of what can be kept as it is.
-    pub(super) fn acquire_and_keep(&self, asks: Arc<dyn Asks>, now: Instant) -> Result<Verdict, StoreError> {
-        let sent = Stamp::of(now);
-        let attempt: &Attempt = (*asks).borrow();
-        let Some(claim) = steps::plain(attempt) else { return self.acquire(attempt, now) };
-        attempt.sent_from(sent);
-        let (mut shard, until) = (self.shard(claim.on()), sent.after(claim.ttl()));
+    pub(super) fn acquire_and_keep(&self, asks: Asks, now: Instant) -> Result<Verdict, StoreError> {
+        let counts_from_now = match &asks {
+            // Whoever makes one notes that it is sent at this moment.
+            Asks::Lease(_) => true,
+            Asks::Attempt(attempt) => attempt.sent_from(Stamp::of(now)),
+        };
+        let Some(claim) = steps::plain(&asks).filter(|_| counts_from_now) else {
+            return self.acquire(&asks, now);
+        };
+        let mut shard = self.shard(claim.on());
         let room = |spare: &mut usize| self.room.take(spare, 1).is_ok();
-        let entered = shard.enter_alone(Entered::Plain(asks, until), room);
+        let entered = shard.enter_alone(asks, room);
         drop(shard);
         match entered {
-            Err(Entered::Plain(asks, _)) => self.acquire((*asks).borrow(), now),
-            _ => Ok(Verdict::granted()),
+            Ok(()) => Ok(Verdict::granted()),
+            Err(asks) => self.acquire(&asks, now),
         }
     }
 
@@ -219,11 +222,10 @@ impl Shared {
 
     pub(super) fn renew(&self, lease: &Attempt) -> Renewal {
         let now = Instant::now();
-        if let [claim] = lease.claims() {
-            let until = Stamp::of(now).after(claim.ttl());
-            if self.shard(claim.on()).extend_alone(claim.on(), lease.token(), now, until) {
-                return Renewal::Extended { sent_at: now };
-            }
+        if let [claim] = lease.claims()
+            && self.shard(claim.on()).extend_alone(claim.on(), lease, now)
+        {
+            return Renewal::Extended { sent_at: now };
         }
         let mut locks = self.lock(lease.claims());
         if steps::renew(&mut locks, lease, now) { Renewal::Extended { sent_at: now } } else { Renewal::Lost }
@@ -232,7 +234,7 @@ impl Shared {
     pub(super) fn release(&self, lease: &Attempt) -> Release {
         if let [claim] = lease.claims() {
             let mut shard = self.shard(claim.on());
-            if shard.leave_alone(claim.on(), lease.token(), Instant::now()) {
+            if shard.leave_alone(claim.on(), lease, Instant::now()) {
                 self.room.give_back(&mut shard.spare, 1);
                 return Release { held: true, conclusive: true, woken: Some(0) };
             }

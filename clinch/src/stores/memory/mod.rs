@@ -250,7 +250,7 @@ impl Store for MemoryStore {
 }
 
 impl AtOnce for MemoryStore {
-    fn acquire_now(&self, attempt: Arc<dyn Asks>, now: Instant) -> Result<Verdict, StoreError> {
+    fn acquire_now(&self, attempt: Asks, now: Instant) -> Result<Verdict, StoreError> {
         self.shared.ensure_sweeper();
         self.shared.acquire_and_keep(attempt, now)
     }

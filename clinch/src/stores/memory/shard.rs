@@ -5,11 +5,12 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::entered::Entered;
+use super::entered::{Full, Plain};
 use super::records::Kept;
-use crate::key::hash::{ByKey, OfKey, Table};
-use crate::lease::{ClaimKey, Holder, Token};
+use crate::key::hash::{ByKey, Table};
+use crate::lease::{Attempt, ClaimKey, Holder, Token};
 use crate::stamp::Stamp;
+use crate::store::{Asking, Asks};
 use crate::stores::rules::entry::{self, Call};
 
 pub(super) type Entry = entry::Entry<Instant, Kept>;
@@ -17,9 +18,16 @@ pub(super) type Place = entry::Place<Instant, Kept>;
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// No entry in here is empty.
-    entries: Table<Entered>,
+    /// Plain holders, whose attempts are parts of their leases. They and those of the next kind are one pointer each, in tables of
+    /// their own: a table has many free places.
+    leases: Table<Arc<Asking>>,
+    /// Other plain holders.
+    attempts: Table<Arc<Attempt>>,
+    /// All other keys. No entry in here is empty.
+    entries: Table<Full>,
     streams: ByKey<Vec<Stream>>,
+    /// No plain holder expires before this: looking at each of them means looking at its lease, which is anywhere in memory.
+    none_before: Option<Stamp>,
     /// Room that was made here and is not used; see [`Room`](super::room::Room).
     pub(super) spare: usize,
 }
@@ -35,75 +43,112 @@ struct Stream {
 impl Shard {
     /// The key's entry, if there is one; of one that was [unfolded](Self::unfold).
     pub(super) fn get(&self, on: &ClaimKey) -> Option<&Entry> {
-        self.entries.get(on)?.entry()
+        self.entries.get(on).map(Full::entry)
     }
 
-    /// What is known of the key is to be looked at.
+    /// What is known of the key is to be looked at: it is an entry from now on.
     pub(super) fn unfold(&mut self, on: &ClaimKey) {
-        if let Some(mut entered) = self.entries.find(on) {
-            entered.get_mut().unfold();
-        }
+        let unfolded = match (self.leases.find(on), self.attempts.find(on)) {
+            (Some(lease), _) => {
+                lease.get().keep(false);
+                lease.remove().0.unfolded()
+            }
+            (None, Some(attempt)) => attempt.remove().0.unfolded(),
+            (None, None) => return,
+        };
+        self.entries.insert(unfolded);
     }
 
     /// The holders of this key.
     pub(super) fn holders_on(&self, on: &ClaimKey, now: Instant) -> Vec<Holder> {
-        self.entries.get(on).into_iter().flat_map(|entered| entered.holders(now)).collect()
+        let lease = self.leases.get(on).and_then(|lease| lease.holder(now));
+        let attempt = self.attempts.get(on).and_then(|attempt| attempt.holder(now));
+        let entry = self.entries.get(on).into_iter().flat_map(|entry| entry.holders(now));
+        lease.into_iter().chain(attempt).chain(entry).collect()
     }
 
     /// Works on the key's entry, if there is one, and forgets it if it is empty then.
     pub(super) fn with<T>(&mut self, on: &ClaimKey, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        let mut entered = self.entries.find(on)?;
-        let entry = entered.get_mut().unfold();
+        self.unfold(on);
+        let mut found = self.entries.find(on)?;
+        let entry = found.get_mut().entry_mut();
         let answer = work(entry);
         if entry.is_empty() {
-            entered.remove();
+            found.remove();
         }
         Some(answer)
     }
 
     /// The key's entry, into which something is put now.
     pub(super) fn entry(&mut self, on: &ClaimKey) -> &mut Entry {
-        self.entries.find_or_insert(on, || Entered::new(on, Entry::default())).unfold()
+        self.unfold(on);
+        self.entries.find_or_insert(on, || Full::new(on, Entry::default())).entry_mut()
     }
 
-    /// Puts this on a key of which nothing is known; `room` says whether there is room.
+    /// Puts a plain holder on a key of which nothing is known; `room` says whether there is room.
     ///
     /// # Errors
     /// It comes back.
     pub(super) fn enter_alone(
         &mut self,
-        entered: Entered,
+        asks: Asks,
         room: impl FnOnce(&mut usize) -> bool,
-    ) -> Result<(), Entered> {
-        if self.entries.get(entered.on()).is_some() || !room(&mut self.spare) {
-            return Err(entered);
+    ) -> Result<(), Asks> {
+        let on = asks.claims()[0].on();
+        let known = self.leases.get(on).is_some()
+            || self.attempts.get(on).is_some()
+            || self.entries.get(on).is_some();
+        if known || !room(&mut self.spare) {
+            return Err(asks);
         }
-        self.entries.insert(entered);
+        let until = asks.counts_until();
+        self.none_before = Some(self.none_before.map_or(until, |before| before.min(until)));
+        match asks {
+            Asks::Lease(lease) => {
+                lease.keep(true);
+                self.leases.insert(lease);
+            }
+            Asks::Attempt(attempt) => self.attempts.insert(attempt),
+        }
         Ok(())
     }
 
-    /// Makes the lease of this token last until then, if it is all that is known of its key.
-    pub(super) fn extend_alone(&mut self, on: &ClaimKey, token: &Token, now: Instant, until: Stamp) -> bool {
-        let Some(mut entered) = self.entries.find(on) else { return false };
-        let only = entered.get().is_only(token, now);
-        match entered.get_mut() {
-            Entered::Plain(_, expires) if only => {
-                *expires = until.max(*expires);
-                true
-            }
-            _ => false,
+    /// Makes this lease count from now on, if it is all that is known of its key.
+    pub(super) fn extend_alone(&mut self, on: &ClaimKey, lease: &Attempt, now: Instant) -> bool {
+        let part = self.leases.get(on).map(|lease| lease.attempt());
+        let Some(attempt) = part.or_else(|| self.attempts.get(on).map(|attempt| &**attempt)) else {
+            return false;
+        };
+        let only = attempt.is(lease, now);
+        if only {
+            attempt.counts_from(Stamp::of(now));
         }
+        only
     }
 
-    /// Ends the lease of this token, if it is all that is known of its key and nobody is to be woken.
-    pub(super) fn leave_alone(&mut self, on: &ClaimKey, token: &Token, now: Instant) -> bool {
+    /// Ends this lease, if it is all that is known of its key and nobody is to be woken.
+    pub(super) fn leave_alone(&mut self, on: &ClaimKey, lease: &Attempt, now: Instant) -> bool {
         if !self.streams.is_empty() {
             return false;
         }
-        let Some(entered) = self.entries.find(on) else { return false };
-        let only = entered.get().is_only(token, now);
+        if let Some(found) = self.leases.find(on) {
+            let only = found.get().is(lease, now);
+            if only {
+                found.remove();
+            }
+            return only;
+        }
+        if let Some(attempt) = self.attempts.find(on) {
+            let only = attempt.get().is(lease, now);
+            if only {
+                attempt.remove();
+            }
+            return only;
+        }
+        let Some(full) = self.entries.find(on) else { return false };
+        let only = full.get().entry().is_only(lease.token(), now);
         if only {
-            entered.remove();
+            full.remove();
         }
         only
     }
@@ -111,29 +156,70 @@ impl Shard {
     /// Removes what has expired and says how much that was.
     pub(super) fn sweep(&mut self, now: Instant) -> usize {
         let mut swept = 0;
-        self.entries.retain(|entered| {
-            let (gone, empty) = entered.tidy(now);
-            swept += gone;
-            !empty
+        if self.none_before.is_some_and(|before| before <= Stamp::of(now)) {
+            swept = self.sweep_plain(now);
+        }
+        self.entries.retain(|full| {
+            swept += full.entry_mut().tidy(now);
+            !full.entry().is_empty()
         });
+        self.leases.shrink();
+        self.attempts.shrink();
         self.entries.shrink();
+        swept
+    }
+
+    fn sweep_plain(&mut self, now: Instant) -> usize {
+        let (mut swept, mut none_before) = (0, None::<Stamp>);
+        let mut keep = |attempt: &Attempt| {
+            let (over, until) = (attempt.is_over(now), attempt.counts_until());
+            if over {
+                swept += 1;
+            } else {
+                none_before = Some(none_before.map_or(until, |before| before.min(until)));
+            }
+            !over
+        };
+        self.leases.retain(|lease| {
+            let keeps = keep(lease.attempt());
+            if !keeps {
+                lease.keep(false);
+            }
+            keeps
+        });
+        self.attempts.retain(|attempt| keep(attempt));
+        self.none_before = none_before;
         swept
     }
 
     /// How much of the store's bound is in here.
     pub(super) fn size(&self) -> usize {
-        self.entries.iter().map(Entered::size).sum()
+        let entries: usize = self.entries.iter().map(|full| full.entry().size()).sum();
+        self.leases.iter().count() + self.attempts.iter().count() + entries
+    }
+
+    /// Whether nothing is in here, nobody is to be woken, and no room is kept.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let tables = self.leases.is_empty() && self.attempts.is_empty() && self.entries.is_empty();
+        tables && self.streams.is_empty() && self.spare == 0
     }
 
     /// Removes everything and says how much that was.
     pub(super) fn clear(&mut self) -> usize {
         let forgotten = self.size();
+        self.leases.iter().for_each(|lease| lease.keep(false));
+        self.leases.clear();
+        self.attempts.clear();
         self.entries.clear();
+        self.none_before = None;
         forgotten
     }
 
     pub(super) fn holders(&self, now: Instant) -> impl Iterator<Item = Holder> {
-        self.entries.iter().flat_map(move |entered| entered.holders(now))
+        let leases = self.leases.iter().filter_map(move |lease| lease.holder(now));
+        let attempts = self.attempts.iter().filter_map(move |attempt| attempt.holder(now));
+        leases.chain(attempts).chain(self.entries.iter().flat_map(move |full| full.holders(now)))
     }
 
     pub(super) fn subscribe(&mut self, on: &ClaimKey, signal: &Arc<Notify>, queued: Option<&Token>) {
