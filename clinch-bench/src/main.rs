@@ -28,6 +28,7 @@ mod race;
 mod report;
 mod results;
 mod scenarios;
+mod together;
 mod wire;
 
 use std::path::PathBuf;

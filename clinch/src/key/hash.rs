@@ -1,6 +1,8 @@
 //! A key is hashed once, when it is made: an attempt looks its key up a dozen times, here and in the memory engine.
 //!
-//! The number is a keyed hash with a key that is random in each process, so nobody outside can choose keys that collide.
+//! The number is a keyed hash with a key that is random in each process, so nobody outside can choose keys that collide: a
+//! short key's is strongly universal (two different keys share any bits of it as often as chance would have it, whatever they
+//! are), a long one's is std's SipHash.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
@@ -8,19 +10,60 @@ use std::sync::LazyLock;
 
 use hashbrown::hash_table::{HashTable, OccupiedEntry};
 
+use super::text::Words;
 use crate::lease::ClaimKey;
 use crate::sync::RandomState;
 
 /// A table that is larger than this and nearly empty is shrunk.
 const LARGE: usize = 256;
 
-static RANDOM: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+static RANDOM: LazyLock<Random> = LazyLock::new(Random::new);
 
-pub(super) fn of(text: &str) -> u64 {
+struct Random {
+    long: RandomState,
+    /// For the number of bytes of a short text, and for its words.
+    factors: [u128; 4],
+    start: u128,
+    last: u64,
+}
+
+impl Random {
+    fn new() -> Self {
+        let long = RandomState::default();
+        let half = |number: u64| u128::from(long.hash_one(number));
+        let whole = |number: u64| half(2 * number) << 64 | half(2 * number + 1);
+        Self {
+            factors: [whole(0), whole(1), whole(2), whole(3)],
+            start: whole(4),
+            last: long.hash_one(10_u64) | 1,
+            long,
+        }
+    }
+}
+
+pub(super) fn of_long(text: &str) -> u64 {
     // Of the bytes alone: nothing else is hashed with this.
-    let mut hasher = RANDOM.build_hasher();
+    let mut hasher = RANDOM.long.build_hasher();
     hasher.write(text.as_bytes());
     hasher.finish()
+}
+
+/// Multilinear (Lemire and Kaser, *Strongly universal string hashing is fast*): the upper half of a sum of products modulo
+/// 2^128. A sum is all too regular for one who could learn some of its values, hence the steps after it, which can be
+/// undone and so take nothing away.
+pub(super) fn of_short(len: u8, words: &Words) -> u64 {
+    let random = &*RANDOM;
+    let [by_len, by_words @ ..] = &random.factors;
+    let times = |factor: &u128, number: u64| factor.wrapping_mul(u128::from(number));
+    let sum = by_words
+        .iter()
+        .zip(words)
+        .fold(random.start.wrapping_add(times(by_len, len.into())), |sum, (factor, word)| {
+            sum.wrapping_add(times(factor, *word))
+        });
+    let upper = (sum >> 64) as u64;
+    let mixed = (upper ^ upper >> 32).wrapping_mul(random.last);
+    mixed ^ mixed >> 29
 }
 
 /// What is known of keys, by key. A thing says itself which key it is of, so the table holds nothing else: a place that is free,
@@ -112,4 +155,29 @@ pub(crate) fn shard(on: &ClaimKey, shards: usize) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "only a few bits are wanted")]
     let middle = (on.hashed() >> 24) as u16;
     usize::from(middle) & (shards - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Key;
+    use std::collections::HashSet;
+
+    /// Of keys that differ in as little as their last character or their length, no more share bits than chance has it.
+    #[test]
+    fn keys_that_are_nearly_the_same_are_spread() {
+        let texts: Vec<_> = (0..4_096)
+            .flat_map(|number| {
+                [format!("{number}"), format!("order:{number}"), format!("customer:eu-west:{number:05}")]
+            })
+            .chain((1..=40).map(|len| "a".repeat(len)))
+            .collect();
+        let hashes: Vec<_> = texts.iter().map(|text| Key::new(text).unwrap().hashed()).collect();
+        assert_eq!(hashes.iter().collect::<HashSet<_>>().len(), texts.len());
+        for from in [0, 24, 57] {
+            let mut shared = [0_u32; 128];
+            hashes.iter().for_each(|hash| shared[(hash >> from & 127) as usize] += 1);
+            // 96 are to be expected, with a standard deviation of 10.
+            assert!(shared.iter().all(|count| (20..200).contains(count)), "{from}: {shared:?}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 pub use template::{KeyTemplate, TemplateError};
-use text::Text;
+use text::{Short, Text};
 
 /// The longest key in bytes, the engine's own prefix not counted.
 pub const MAX_KEY_BYTES: usize = 512;
@@ -48,8 +48,14 @@ impl Key {
     /// not part of one complete, non-empty hash tag.
     pub fn new(key: impl AsRef<str>) -> Result<Self, KeyError> {
         let key = key.as_ref();
-        check(key)?;
-        Ok(Self { text: Text::new(key), hash: hash::of(key) })
+        let Some(short) = Short::of(key) else {
+            check(key)?;
+            return Ok(Self { text: Text::long(key), hash: hash::of_long(key) });
+        };
+        if !short.is_plain() {
+            check(key)?;
+        }
+        Ok(Self { hash: hash::of_short(short.len, &short.words), text: short.into() })
     }
 
     /// The key as it was written.

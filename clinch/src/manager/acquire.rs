@@ -185,7 +185,11 @@ impl Core {
 
     /// Until when one waits that comes now and shares a call: that may take the call's time and then one's own.
     pub(super) fn ride_limit(&self) -> Instant {
-        Instant::now() + self.call_timeout * 2
+        self.ride_limit_from(Instant::now())
+    }
+
+    pub(super) fn ride_limit_from(&self, now: Instant) -> Instant {
+        now + self.call_timeout * 2
     }
 
     /// Shares a call that is asked after this moment.

@@ -38,12 +38,12 @@ impl Core {
         let mut listening = Listening::default();
         let mut last = Last::default();
         // Whoever waits in the engine's queue must be known there from the beginning.
-        if plan.options.fair.is_none_or(|_| tries)
+        if plan.options.kept_for().is_none_or(|_| tries)
             && let Err(error) = self.let_out(plan, grace).await
         {
             return Reply::Failed(error, None);
         }
-        if plan.options.fair.is_some() && !tries {
+        if plan.options.kept_for().is_some() && !tries {
             let on = plan.claims[0].on();
             if self.store.is_listening(on) {
                 listening.to(on).listen(self.store.wakeups(on, Some(alone.token())));
@@ -96,7 +96,7 @@ impl Core {
             match &reply {
                 Reply::Denied(denial, cause) if !tries && *cause != DeniedBy::Done => {
                     let on = plan.claims.get(denial.claim).unwrap_or(&plan.claims[0]).on();
-                    let queued = plan.options.fair.and(alone.flight.as_ref());
+                    let queued = plan.options.kept_for().and(alone.flight.as_ref());
                     let queued = queued.map(|flight| flight.attempt.token());
                     listening.to(on).denied(denial, pause(), || self.store.wakeups(on, queued));
                 }
@@ -169,7 +169,7 @@ impl<'a> Alone<'a> {
 
     /// What stands in its way in this process. Whoever waits in the engine's queue must be known there from the beginning.
     fn in_the_way(&self) -> Option<(usize, Arc<Held>, Standing)> {
-        if self.plan.options.fair.is_some() && !self.plan.is_try() {
+        if self.plan.options.kept_for().is_some() && !self.plan.is_try() {
             return None;
         }
         let (claim, held, standing) = self.core.lines.in_the_way(&self.plan.claims)?;
@@ -205,7 +205,7 @@ impl<'a> Alone<'a> {
         let mut flight = self.begin();
         let verdict = core.exchange(&mut flight, None).await;
         self.flight = Some(flight);
-        let waits = self.plan.options.fair.is_some() && !self.plan.is_try();
+        let waits = self.plan.options.kept_for().is_some() && !self.plan.is_try();
         let queued = waits && matches!(verdict, Ok(Verdict::Denied(_)));
         let revoked = !queued && self.called();
         match verdict {
@@ -280,7 +280,7 @@ impl<'a> Alone<'a> {
         if self.asked_at.is_none_or(|asked_at| since + Duration::from_micros(1) < asked_at) {
             return None;
         }
-        let kept_for = plan.options.fair?.min(flight.attempt.ttl());
+        let kept_for = plan.options.kept_for()?.min(flight.attempt.ttl());
         let now = Instant::now();
         // The engine began to count by now at the latest.
         let window = core.window_of(kept_for, since, flight.boot_at, now);
@@ -299,11 +299,11 @@ impl<'a> Alone<'a> {
 
     pub(super) fn denied(&mut self, denial: Denial) -> Reply {
         let waits = !self.plan.is_try();
-        self.remembered |= waits && (self.plan.options.fair.is_some() || denial.is_by_readers());
+        self.remembered |= waits && (self.plan.options.kept_for().is_some() || denial.is_by_readers());
         if let Some(flight) = &self.flight {
             if flight.is_settled() {
                 flight.attempt.unsent();
-            } else if self.plan.options.fair.is_none() {
+            } else if self.plan.options.kept_for().is_none() {
                 // An earlier acquire may still arrive, once the holder has gone. Nobody has to wait for that.
                 self.core.lines.withdraw(flight.attempt.clone());
                 self.flight = None;
@@ -323,7 +323,7 @@ impl<'a> Alone<'a> {
             let doubtful = flight.map(|flight| Doubtful::new(flight.attempt, self.core.clone()));
             return Reply::Failed(error, doubtful);
         }
-        if self.plan.options.fair.is_none() {
+        if self.plan.options.kept_for().is_none() {
             self.take_back();
         }
         Reply::Failed(error, None)

@@ -250,9 +250,9 @@ impl Core {
         let heard_since = self.background.heard.since();
         let at = Instant::now();
         let now = Stamp::of(at);
-        let token = self.new_token_at(now, options.label.as_deref());
+        let token = self.new_token_at(now, options.word());
         // There is no time in which it could run out.
-        let window = self.window_from(options.ttl, now, None, now.after(self.call_timeout));
+        let window = self.window_from(options.ttl(), now, None, now.after(self.call_timeout));
         let (meter, renews) = guard();
         let attempt = Attempt::one(token, claim).sent(now);
         let held = Arc::new(Held::granted_at_once(attempt, &window, now, heard_since, scope, &meter, renews));
@@ -358,7 +358,7 @@ impl Core {
     }
 
     pub(super) fn new_attempt(&self, plan: &Plan) -> Attempt {
-        let token = self.new_token(plan.options.label.as_deref());
+        let token = self.new_token(plan.options.word());
         let claims = plan.claims_above(self.fence_floor());
         Attempt::of(token, claims).with_patience(plan.patience())
     }

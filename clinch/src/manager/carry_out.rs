@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::LockManager;
 use super::ask::Reply;
 use super::guard::{Holding, LockGuard};
-use super::line::{Behind, Rider, Tried};
+use super::line::{Behind, Boarded, Rider, Tried};
 use super::options::LockOptions;
 use super::outcome::Outcome;
 use super::plan::Plan;
@@ -104,13 +105,18 @@ where
     }
 }
 
-/// What a simple try finds at its first look.
-enum First<'a> {
+/// How a simple try has begun.
+pub(super) enum Begun<'a> {
     /// It is over.
     Told(Option<LockGuard>),
-    /// Somebody asks already, and it shares the next answer.
-    Rides(Rider<'a>),
-    /// It goes the longer way.
+    /// Somebody asks already, and it shares the next answer. It was checked.
+    Rides(Box<Riding<'a>>),
+}
+
+/// What a simple try finds at its first look.
+enum First {
+    Told(Option<LockGuard>),
+    Rides(ClaimKey, Boarded),
     Goes(Claim),
 }
 
@@ -137,17 +143,21 @@ impl LockManager {
         &self,
         key: Key,
         options: &mut LockOptions,
-    ) -> Result<ControlFlow<Option<LockGuard>, Taking<'_>>, Error> {
+    ) -> Result<ControlFlow<Begun<'_>, Taking<'_>>, Error> {
         let scope = Scope::current(&self.core);
         // Who is in a scope may enter again, and who listens is told of each attempt.
         let simple = scope.is_none() && options.is_simple_try() && !tracing::enabled!(tracing::Level::DEBUG);
         let mut plan = if simple && !self.core.closing.is_closed() {
             options.check(self.core.max_ttl)?;
-            match self.look_first(options.lock_on(key), options) {
-                First::Told(taken) => return Ok(ControlFlow::Break(taken)),
-                First::Rides(rider) => {
-                    let riding = Riding::new(self, rider, options.take());
-                    return Ok(ControlFlow::Continue(Taking::Waits(Box::pin(riding))));
+            match self.look_first(key, options) {
+                First::Told(taken) => return Ok(ControlFlow::Break(Begun::Told(taken))),
+                First::Rides(on, boarded) => {
+                    let core = &self.core;
+                    let now = Instant::now();
+                    let limit = core.ride_limit_from(now);
+                    let rider = Rider::new(&core.lines, on, Mode::Exclusive, boarded, limit);
+                    let riding = Box::new(Riding::new(core, rider, options, now));
+                    return Ok(ControlFlow::Break(Begun::Rides(riding)));
                 }
                 First::Goes(claim) => {
                     Plan::new(Claims::One(claim), options.take(), self.core.conditions(None))?
@@ -161,23 +171,24 @@ impl LockManager {
     }
 
     /// The whole of a simple try, if it can be done in one step.
-    fn look_first(&self, claim: Claim, options: &LockOptions) -> First<'_> {
+    fn look_first(&self, key: Key, options: &LockOptions) -> First {
         let core = &self.core;
-        let meter = || core.telemetry.meter(options.name.as_deref().unwrap_or("lock"));
+        let meter = || core.telemetry.meter(options.called().unwrap_or("lock"));
         let found = |held: &_| core.background.heard.watch(held);
         let denied = || {
             meter().attempted_at_once(Attempted::DeniedByLock);
             First::Told(None)
         };
         let Some(engine) = core.store.at_once().filter(|_| !core.breaker.is_open()) else {
-            let wanted = || (options.shape(), core.ride_limit());
-            return match core.lines.enter_behind(&claim, found, wanted) {
+            let on = ClaimKey::lock(key);
+            return match core.lines.enter_behind(&on, found, || options.shape()) {
                 Some(Behind::HeldHere) => denied(),
-                Some(Behind::Ride(rider)) => First::Rides(rider),
-                None => First::Goes(claim),
+                Some(Behind::Ride(boarded)) => First::Rides(on, boarded),
+                None => First::Goes(options.lock_on(on.key)),
             };
         };
         core.ensure_background();
+        let claim = options.lock_on(key);
         let renewal = options.renewal_interval();
         let tried = core.lines.try_at_once(claim, found, |claim| {
             let guard = || (meter(), renewal.is_some());
@@ -301,7 +312,7 @@ impl LockManager {
         let held = holding.held();
         let ttl = held.attempt().ttl();
         let every = ttl / 3;
-        let longer = plan.options.ttl.saturating_sub(ttl);
+        let longer = plan.options.ttl().saturating_sub(ttl);
         let up_to = match plan.options.renewal_interval() {
             Some((_, up_to)) => Some(up_to),
             None => (!longer.is_zero()).then(|| longer + every),
@@ -355,7 +366,7 @@ impl LockManager {
                     holder: denial.holder,
                     retry_after: denial.retry_after,
                     done: denial.done,
-                    wait: plan.options.wait,
+                    wait: plan.options.waits_for(),
                     by_own_scope,
                 };
                 Ok(match cause {

@@ -41,6 +41,7 @@ mod sources;
 mod strategy;
 mod tally;
 mod tenure;
+mod time;
 mod trying;
 mod wall;
 mod with_lock;

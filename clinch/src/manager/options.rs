@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::limit::Limit;
 use super::line::Shape;
+use super::time::Time;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Claim, Fence};
@@ -32,20 +33,28 @@ const LONGEST_CONFIRM: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct LockOptions {
-    pub(super) ttl: Duration,
-    pub(super) wait: Duration,
-    pub(super) retry_interval: Duration,
-    pub(super) renewal: Option<Renewal>,
-    pub(super) label: Option<String>,
-    pub(super) name: Option<Cow<'static, str>>,
+    // Small, because they are moved with every try, and most tries are over before anything else is.
+    ttl: Time,
+    wait: Time,
+    retry_interval: Time,
+    renewal: Option<Renewal>,
+    /// For how long its turn in the engine's queue is kept for it.
+    fair: Option<Time>,
+    /// What few locks have.
+    rest: Option<Box<Rest>>,
     pub(super) shared: bool,
     pub(super) fenced: bool,
-    /// For how long its turn in the engine's queue is kept for it.
-    pub(super) fair: Option<Duration>,
     pub(super) reentrant: bool,
     pub(super) local_pass: bool,
     pub(super) strategy: Option<Strategy>,
-    pub(super) limits: Vec<Limited>,
+}
+
+/// What needs memory of its own anyway.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Rest {
+    label: Option<String>,
+    name: Option<Cow<'static, str>>,
+    limits: Vec<Limited>,
 }
 
 /// A permit that is wanted along with a lock.
@@ -100,15 +109,15 @@ pub enum Strategy {
 
 /// How a lease is renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Renewal {
+struct Renewal {
     /// `None`: a third of the TTL.
-    pub(super) every: Option<Duration>,
+    every: Option<Time>,
     /// No renewal goes out later than this after the grant.
-    pub(super) up_to: Duration,
+    up_to: Time,
 }
 
 impl Renewal {
-    const DEFAULT: Self = Self { every: None, up_to: Duration::from_secs(86_400) };
+    const DEFAULT: Self = Self { every: None, up_to: Time::of(Duration::from_secs(86_400)) };
 }
 
 impl LockOptions {
@@ -129,21 +138,24 @@ impl LockOptions {
     ///
     /// Engines count in whole milliseconds; a fraction is cut off. Accepted are 10 ms up to the manager's
     /// [`max_ttl`](crate::Builder::max_ttl), which is 24 h unless set otherwise.
+    #[inline]
     pub const fn new(ttl: Duration) -> Self {
+        Self::for_time(Time::of(ttl))
+    }
+
+    const fn for_time(ttl: Time) -> Self {
         Self {
             ttl,
-            wait: Duration::ZERO,
-            retry_interval: Duration::from_millis(50),
+            wait: Time::ZERO,
+            retry_interval: Time::of(Duration::from_millis(50)),
             renewal: None,
-            label: None,
-            name: None,
+            fair: None,
+            rest: None,
             shared: false,
             fenced: false,
-            fair: None,
             reentrant: false,
             local_pass: true,
             strategy: None,
-            limits: Vec::new(),
         }
     }
 
@@ -211,7 +223,7 @@ impl LockOptions {
     /// Where the engine tells whose turn it is, the guard is handed out with what is left of that time, and has its TTL when that is
     /// confirmed in the background, a moment later. So it should be longer than the longest pause you expect of this process.
     pub const fn fair_within(mut self, confirm: Duration) -> Self {
-        self.fair = Some(confirm);
+        self.fair = Some(Time::of(confirm));
         self
     }
 
@@ -279,7 +291,8 @@ impl LockOptions {
     /// # }
     /// ```
     pub fn limited_by(mut self, limit: &Limit, permit_ttl: Duration) -> Self {
-        self.limits.push(Limited { key: limit.key().clone(), of: limit.of(), ttl: permit_ttl });
+        let limited = Limited { key: limit.key().clone(), of: limit.of(), ttl: permit_ttl };
+        self.rest.get_or_insert_default().limits.push(limited);
         self
     }
 
@@ -287,15 +300,16 @@ impl LockOptions {
     ///
     /// A waiter may be handed the lease while it waits, so keep polling it: do not await something long in another branch of
     /// a `select!` loop around it; spawn one or the other.
+    #[inline]
     pub const fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        self.wait = Time::of(wait);
         self
     }
 
     /// The least pause between two polls, to which jitter is added; 50 ms unless set. A waiter is usually woken by
     /// push; the poll is what finds a wake-up that was lost.
     pub const fn retry_interval(mut self, interval: Duration) -> Self {
-        self.retry_interval = interval;
+        self.retry_interval = Time::of(interval);
         self
     }
 
@@ -327,7 +341,7 @@ impl LockOptions {
     pub const fn renew_every(self, interval: Duration) -> Self {
         let mut this = self.renew();
         if let Some(renewal) = &mut this.renewal {
-            renewal.every = Some(interval);
+            renewal.every = Some(Time::of(interval));
         }
         this
     }
@@ -336,14 +350,14 @@ impl LockOptions {
     pub const fn renew_for(self, total: Duration) -> Self {
         let mut this = self.renew();
         if let Some(renewal) = &mut this.renewal {
-            renewal.up_to = total;
+            renewal.up_to = Time::of(total);
         }
         this
     }
 
     /// A word for people who look at who holds the lock; at most 64 bytes, no control characters.
     pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
+        self.rest.get_or_insert_default().label = Some(label.into());
         self
     }
 
@@ -352,60 +366,114 @@ impl LockOptions {
     ///
     /// Let it be one of a few words that stand in the program: never a key, a user or anything else that has ever new values.
     pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.name = Some(name.into());
+        self.rest.get_or_insert_default().name = Some(name.into());
         self
     }
 
     /// All of it; what is left here asks for no more than a lock.
     pub(super) const fn take(&mut self) -> Self {
-        let rest = Self::new(self.ttl);
+        let rest = Self::for_time(self.ttl);
         std::mem::replace(self, rest)
+    }
+
+    /// For how long it is wanted.
+    pub(super) const fn ttl(&self) -> Duration {
+        self.ttl.get()
+    }
+
+    /// For how long it is waited for.
+    pub(super) const fn waits_for(&self) -> Duration {
+        self.wait.get()
+    }
+
+    /// Whether it is tried once.
+    pub(super) fn is_try(&self) -> bool {
+        self.wait == Time::ZERO
+    }
+
+    /// The pause between two polls.
+    pub(super) const fn polls_every(&self) -> Duration {
+        self.retry_interval.get()
+    }
+
+    /// For how long its turn in the engine's queue is kept for it, if it is to stand in that.
+    pub(super) fn kept_for(&self) -> Option<Duration> {
+        self.fair.map(Time::get)
+    }
+
+    /// The word for people.
+    pub(super) fn word(&self) -> Option<&str> {
+        self.rest.as_ref()?.label.as_deref()
+    }
+
+    /// How it is called in metrics and logs.
+    pub(super) fn called(&self) -> Option<&str> {
+        self.rest.as_ref()?.name.as_deref()
+    }
+
+    /// The permits that are wanted with it.
+    pub(super) fn limits(&self) -> &[Limited] {
+        self.rest.as_ref().map_or(&[], |rest| &rest.limits)
     }
 
     /// Checks everything that can be wrong, and cuts the TTL to whole milliseconds.
     pub(crate) fn check(&mut self, max_ttl: Duration) -> Result<(), Error> {
         self.ttl = checked_ttl("ttl", self.ttl, max_ttl)?;
-        for limited in &mut self.limits {
-            limited.ttl = checked_ttl("permit_ttl", limited.ttl, max_ttl)?;
+        if let Some(rest) = &mut self.rest {
+            for limited in &mut rest.limits {
+                limited.ttl = checked_ttl("permit_ttl", Time::of(limited.ttl), max_ttl)?.get();
+            }
         }
-        if self.wait > Self::MAX_WAIT {
-            return Err(Error::option("wait", &format!("{:?}", self.wait), "accepted is 0 to 366 days"));
+        if !self.is_try() {
+            self.check_waiting()?;
         }
-        if !self.wait.is_zero() && !(MIN_RETRY..=Self::MAX_WAIT).contains(&self.retry_interval) {
+        if let Some(every) = self.renewal.and_then(|renewal| renewal.every) {
+            self.check_renewal(every.get())?;
+        }
+        if let Some(rest) = &self.rest {
+            rest.check()?;
+        }
+        if self.fenced || self.fair.is_some() {
+            return self.check_kind();
+        }
+        Ok(())
+    }
+
+    fn check_waiting(&self) -> Result<(), Error> {
+        let (wait, retry) = (self.wait.get(), self.retry_interval.get());
+        if wait > Self::MAX_WAIT {
+            return Err(Error::option("wait", &format!("{wait:?}"), "accepted is 0 to 366 days"));
+        }
+        if !(MIN_RETRY..=Self::MAX_WAIT).contains(&retry) {
             let accepted = "with a `wait`, accepted is 1 ms to 366 days; a waiter never spins";
-            return Err(Error::option("retry_interval", &format!("{:?}", self.retry_interval), accepted));
+            return Err(Error::option("retry_interval", &format!("{retry:?}"), accepted));
         }
-        if let Some(every) = self.renewal.and_then(|renewal| renewal.every)
-            && !(MIN_RETRY..=self.shortest_ttl() / 2).contains(&every)
-        {
+        Ok(())
+    }
+
+    fn check_renewal(&self, every: Duration) -> Result<(), Error> {
+        if !(MIN_RETRY..=self.shortest_ttl() / 2).contains(&every) {
             let accepted = format!("accepted is 1 ms to half the TTL of {:?}", self.shortest_ttl());
             return Err(Error::option("renew_every", &format!("{every:?}"), accepted));
         }
-        if let Some(label) = &self.label
-            && (label.len() > Self::MAX_LABEL_BYTES || label.contains(char::is_control))
-        {
-            let accepted =
-                format!("accepted is at most {} bytes without control characters", Self::MAX_LABEL_BYTES);
-            return Err(Error::option("label", &format!("{label:?}"), accepted));
-        }
-        check_name(self.name.as_deref())?;
-        self.check_kind()
+        Ok(())
     }
 
     /// Whether it is a try of what every engine can do, and that only a holder of the key itself stands in the way of.
     pub(super) fn is_simple_try(&self) -> bool {
-        self.wait.is_zero() && !self.shared && !self.fenced && self.fair.is_none() && self.limits.is_empty()
+        self.is_try() && !self.shared && !self.fenced && self.fair.is_none() && self.limits().is_empty()
     }
 
     /// What such a lock must have in common with another one for the one to go on with the other's attempt.
     pub(super) fn shape(&self) -> Shape {
-        Shape { ttl: self.ttl, label: self.label.clone(), fenced: self.fenced, takes_passes: self.local_pass }
+        let label = self.word().map(str::to_owned);
+        Shape { ttl: self.ttl(), label, fenced: self.fenced, takes_passes: self.local_pass }
     }
 
     /// The claim of such a lock on a key. A fenced one has no floor yet.
     pub(super) fn lock_on(&self, key: Key) -> Claim {
         let lock = if self.shared { Claim::shared } else { Claim::exclusive };
-        let claim = lock(key, self.ttl);
+        let claim = lock(key, self.ttl());
         if self.fenced { claim.fenced(Fence::new(0)) } else { claim }
     }
 
@@ -414,8 +482,8 @@ impl LockOptions {
         if self.fenced && self.shared {
             return Err(Error::option("fenced", &true, "accepted is an exclusive lock, not a `shared` one"));
         }
-        let Some(confirm) = self.fair else { return Ok(()) };
-        if self.shared || !self.limits.is_empty() {
+        let Some(confirm) = self.kept_for() else { return Ok(()) };
+        if self.shared || !self.limits().is_empty() {
             let accepted = "accepted is an exclusive lock without a limit";
             return Err(Error::option("fair", &true, accepted));
         }
@@ -427,12 +495,29 @@ impl LockOptions {
     }
 
     fn shortest_ttl(&self) -> Duration {
-        self.limits.iter().map(|limited| limited.ttl).fold(self.ttl, Duration::min)
+        self.limits().iter().map(|limited| limited.ttl).fold(self.ttl(), Duration::min)
     }
 
     /// The time from one renewal to the next, and for how long, if the lease is renewed.
     pub(super) fn renewal_interval(&self) -> Option<(Duration, Duration)> {
-        self.renewal.map(|renewal| (renewal.every.unwrap_or(self.shortest_ttl() / 3), renewal.up_to))
+        self.renewal.map(|renewal| {
+            (renewal.every.map_or_else(|| self.shortest_ttl() / 3, Time::get), renewal.up_to.get())
+        })
+    }
+}
+
+impl Rest {
+    fn check(&self) -> Result<(), Error> {
+        if let Some(label) = &self.label
+            && (label.len() > LockOptions::MAX_LABEL_BYTES || label.contains(char::is_control))
+        {
+            let accepted = format!(
+                "accepted is at most {} bytes without control characters",
+                LockOptions::MAX_LABEL_BYTES
+            );
+            return Err(Error::option("label", &format!("{label:?}"), accepted));
+        }
+        check_name(self.name.as_deref())
     }
 }
 
@@ -452,18 +537,29 @@ pub(crate) fn check_name(name: Option<&str>) -> Result<(), Error> {
 }
 
 /// In whole milliseconds.
-fn checked_ttl(field: &'static str, ttl: Duration, max_ttl: Duration) -> Result<Duration, Error> {
-    if ttl < LockOptions::MIN_TTL || ttl > max_ttl {
+fn checked_ttl(field: &'static str, ttl: Time, max_ttl: Duration) -> Result<Time, Error> {
+    if ttl < Time::of(LockOptions::MIN_TTL) || ttl > Time::of(max_ttl) {
         let accepted =
             format!("accepted is {:?} to {max_ttl:?} (the manager's `max_ttl`)", LockOptions::MIN_TTL);
         return Err(Error::option(field, &format!("{ttl:?}"), accepted));
     }
-    Ok(Duration::from_millis(ttl.as_millis().try_into().unwrap_or(u64::MAX)))
+    Ok(ttl.in_whole_millis())
 }
 
 /// A TTL with the defaults.
 impl From<Duration> for LockOptions {
+    #[inline]
     fn from(ttl: Duration) -> Self {
         Self::new(ttl)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_as_small_as_a_line_of_the_cache() {
+        assert_eq!(size_of::<LockOptions>(), 64);
     }
 }

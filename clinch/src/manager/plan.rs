@@ -51,7 +51,7 @@ impl Plan {
         mut options: LockOptions,
         conditions: Conditions<'_>,
     ) -> Result<Self, Error> {
-        if !options.limits.is_empty() {
+        if !options.limits().is_empty() {
             return Self::lock_all(vec![key], options, conditions);
         }
         options.check(conditions.max_ttl)?;
@@ -69,12 +69,15 @@ impl Plan {
         if keys.is_empty() {
             return Err(Error::option("keys", &0, "accepted is at least one"));
         }
-        if options.fair.is_some() && keys.len() > 1 {
+        if options.kept_for().is_some() && keys.len() > 1 {
             return Err(Error::option("fair", &true, "accepted is a lock on a single key"));
         }
         let mut claims: Vec<_> = keys.into_iter().map(|key| options.lock_on(key)).collect();
         claims.extend(
-            options.limits.iter().map(|limited| Claim::permit(limited.key.clone(), limited.of, limited.ttl)),
+            options
+                .limits()
+                .iter()
+                .map(|limited| Claim::permit(limited.key.clone(), limited.of, limited.ttl)),
         );
         Self::new(claims.into(), options, conditions)
     }
@@ -89,14 +92,14 @@ impl Plan {
         for (field, asked) in [
             ("shared", options.shared),
             ("fenced", options.fenced),
-            ("fair", options.fair.is_some()),
-            ("limited_by", !options.limits.is_empty()),
+            ("fair", options.kept_for().is_some()),
+            ("limited_by", !options.limits().is_empty()),
         ] {
             if asked {
                 return Err(Error::option(field, &true, "accepted is a lock, not a permit"));
             }
         }
-        let claims = Claims::One(Claim::permit(limit.key().clone(), limit.of(), options.ttl));
+        let claims = Claims::One(Claim::permit(limit.key().clone(), limit.of(), options.ttl()));
         Self::new(claims, options, conditions)
     }
 
@@ -116,7 +119,7 @@ impl Plan {
                 "it keeps no records; accepted is one that does",
             ));
         }
-        let claims = Claims::One(claim(key, options.ttl));
+        let claims = Claims::One(claim(key, options.ttl()));
         Self::new(claims, options, conditions)
     }
 
@@ -143,8 +146,8 @@ impl Plan {
         Self::check_engine(&claims, &options, can)?;
         let shape = Shape { ttl: claims[0].ttl(), ..options.shape() };
         let began = Instant::now();
-        let seen = Seen::new(telemetry, options.name.as_deref().or(guard), &claims, began);
-        let deadline = began + options.wait;
+        let seen = Seen::new(telemetry, options.called().or(guard), &claims, began);
+        let deadline = began + options.waits_for();
         Ok(Self { claims, options, shape, deadline, scope: 0, seen, tersely: false })
     }
 
@@ -152,7 +155,7 @@ impl Plan {
     fn check_engine(claims: &[Claim], options: &LockOptions, can: Capabilities) -> Result<(), Error> {
         if matches!(claims, [claim] if claim.mode() == Mode::Exclusive)
             && !options.fenced
-            && options.fair.is_none()
+            && options.kept_for().is_none()
         {
             // What every engine can do.
             return Ok(());
@@ -173,7 +176,7 @@ impl Plan {
             ),
             (
                 "fair",
-                options.fair.is_some(),
+                options.kept_for().is_some(),
                 can.fair,
                 "this engine keeps no queue; accepted are locks without one",
             ),
@@ -192,13 +195,13 @@ impl Plan {
         Ok(())
     }
 
-    pub(super) const fn is_try(&self) -> bool {
-        self.options.wait.is_zero()
+    pub(super) fn is_try(&self) -> bool {
+        self.options.is_try()
     }
 
     /// Whether it stands in the local line of its key.
     pub(super) fn stands_in_line(&self) -> bool {
-        self.claims.len() == 1 && self.options.fair.is_none()
+        self.claims.len() == 1 && self.options.kept_for().is_none()
     }
 
     /// The key that it is known by: its only one, or its first one.
@@ -212,12 +215,12 @@ impl Plan {
     }
 
     pub(super) fn patience(&self) -> Patience {
-        match self.options.fair {
+        match self.options.kept_for() {
             Some(confirm) => Patience::Queue { until: self.deadline, confirm },
             None if self.is_try() => Patience::Try,
             None => Patience::Wait {
                 until: self.deadline,
-                again_within: REMEMBERED.max(self.options.retry_interval.saturating_mul(3)),
+                again_within: REMEMBERED.max(self.options.polls_every().saturating_mul(3)),
             },
         }
     }
@@ -225,9 +228,9 @@ impl Plan {
     /// The pause between two polls, before jitter. Whoever stands in the engine's queue need not ask whether it is its turn
     /// more often than is needed not to miss it when the news was lost.
     pub(super) fn poll_every(&self) -> Duration {
-        match self.options.fair {
-            Some(confirm) => self.options.retry_interval.max(confirm / 2),
-            None => self.options.retry_interval,
+        match self.options.kept_for() {
+            Some(confirm) => self.options.polls_every().max(confirm / 2),
+            None => self.options.polls_every(),
         }
     }
 

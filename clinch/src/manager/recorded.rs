@@ -61,8 +61,13 @@ impl LockManager {
             options.is_simple_try() && !options.reentrant && !tracing::enabled!(tracing::Level::DEBUG);
         if let Some(engine) = engine.filter(|_| simple && !core.closing.is_closed()) {
             options.check(core.max_ttl)?;
-            match self.take_recorded_at_once(engine, claim(key, options.ttl), guard, &options, scope.as_ref())
-            {
+            match self.take_recorded_at_once(
+                engine,
+                claim(key, options.ttl()),
+                guard,
+                &options,
+                scope.as_ref(),
+            ) {
                 ControlFlow::Break(outcome) => return Ok(Taking::Ended(Ok(outcome))),
                 ControlFlow::Continue(goes) => key = goes,
             }
@@ -82,7 +87,7 @@ impl LockManager {
     ) -> ControlFlow<Outcome, Key> {
         let core = &self.core;
         core.ensure_background();
-        let meter = core.telemetry.meter(options.name.as_deref().unwrap_or(guard));
+        let meter = core.telemetry.meter(options.called().unwrap_or(guard));
         let renewal = options.renewal_interval();
         let on = claim.on().clone();
         let (denial, by_own_scope) = (Cell::new(None), Cell::new(false));
@@ -121,7 +126,7 @@ impl LockManager {
                     holder: denial.holder,
                     retry_after: denial.retry_after,
                     done: denial.done,
-                    wait: options.wait,
+                    wait: options.waits_for(),
                     by_own_scope,
                 }))
             }

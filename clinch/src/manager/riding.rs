@@ -1,91 +1,74 @@
 //! Tries that share somebody's call, and whom nobody tells why they were denied, if they are. In a storm that is nearly
 //! all of them, so they come without a plan: it is made for the few that have more to do.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::time::Instant;
 
 use super::LockManager;
 use super::ask::Reply;
 use super::carry_out::Waiting;
+use super::core::Core;
 use super::line::{Answer, Ride, Rider};
 use super::options::LockOptions;
 use super::outcome::Outcome;
 use super::plan::Plan;
 use super::seen::Attempting;
 use super::tally::Counted;
-use crate::error::{Denied, DeniedBy, Error};
+use crate::error::Error;
 use crate::lease::Claims;
 
-/// A try that shares somebody's call.
+/// A simple try that shares somebody's call. Its options stay where they are: hardly any needs them again.
 pub(super) struct Riding<'a> {
-    manager: &'a LockManager,
+    rider: Rider<'a>,
+    attempting: Attempting,
     /// Until the guard is made, so that a shutdown never misses it.
-    under_way: Option<Counted<'a>>,
-    state: State<'a>,
+    under_way: Counted<'a>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "it is in a box, and nearly always a ride to its end")]
-enum State<'a> {
-    Rides(Rider<'a>, LockOptions, Attempting),
+/// What came of sharing.
+pub(super) enum Rode {
+    Denied,
     /// There is more to do than to share a denial.
-    Goes(Waiting<'a>),
-    Over,
+    Goes(Ride),
 }
 
 impl<'a> Riding<'a> {
-    /// The options are those of a simple try, and were checked.
-    pub(super) fn new(manager: &'a LockManager, rider: Rider<'a>, options: LockOptions) -> Self {
-        let core = &manager.core;
+    pub(super) fn new(core: &'a Arc<Core>, rider: Rider<'a>, options: &LockOptions, now: Instant) -> Self {
         core.ensure_background();
-        let attempting = Attempting::unheard(&core.telemetry, options.name.as_deref(), rider.claim());
-        let state = State::Rides(rider, options, attempting);
-        Self { manager, under_way: Some(core.attempts.counted()), state }
+        let attempting = Attempting::unheard(&core.telemetry, options.called(), now);
+        Self { rider, attempting, under_way: core.attempts.counted() }
     }
-}
 
-// Nothing in it is pinned: what waits longer is in a box.
-impl Unpin for Riding<'_> {}
-
-impl Future for Riding<'_> {
-    type Output = Result<Outcome, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let State::Rides(rider, ..) = &mut self.state {
-            let ride = ready!(rider.poll(context));
-            let State::Rides(rider, options, attempting) = std::mem::replace(&mut self.state, State::Over)
-            else {
-                return Poll::Pending;
-            };
+    /// Waits for the answer.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Rode> {
+        self.rider.poll(context).map(|ride| {
             if matches!(ride, Ride::Answered(Answer::Denied(_))) {
-                attempting.denied_by_lock();
-                return Poll::Ready(Ok(denied(&rider)));
+                self.attempting.denied_by_lock();
+                return Rode::Denied;
             }
-            let manager = self.manager;
-            let claims = Claims::One(rider.claim().clone());
-            let mut plan = Plan::new(claims, options, manager.core.conditions(None))?;
-            plan.tersely = true;
-            let reply = manager.core.shared(ride, &plan);
-            self.state = State::Goes(Box::pin(manager.go_on_after(plan, rider, reply, attempting)));
-        }
-        let State::Goes(going) = &mut self.state else { return Poll::Pending };
-        let outcome = ready!(going.as_mut().poll(context));
-        self.state = State::Over;
-        self.under_way = None;
-        Poll::Ready(outcome)
+            Rode::Goes(ride)
+        })
     }
-}
 
-/// As much as one is told who does not ask why.
-fn denied(rider: &Rider<'_>) -> Outcome {
-    Outcome::DeniedByLock(Denied {
-        key: rider.claim().on().key.clone(),
-        cause: DeniedBy::Lock,
-        holder: None,
-        retry_after: None,
-        done: None,
-        wait: std::time::Duration::ZERO,
-        by_own_scope: false,
-    })
+    /// Goes on after the ride with a plan that is made of the options.
+    pub(super) fn go_on(
+        self,
+        manager: &'a LockManager,
+        options: LockOptions,
+        ride: Ride,
+    ) -> Result<Waiting<'a>, Error> {
+        let Self { rider, attempting, under_way } = self;
+        let claims = Claims::One(options.lock_on(rider.on().key.clone()));
+        let mut plan = Plan::new(claims, options, manager.core.conditions(None))?;
+        plan.tersely = true;
+        let reply = manager.core.shared(ride, &plan);
+        Ok(Box::pin(async move {
+            let _under_way = under_way;
+            manager.go_on_after(plan, rider, reply, attempting).await
+        }))
+    }
 }
 
 impl LockManager {

@@ -60,14 +60,13 @@ pub(super) struct Attempting {
 }
 
 impl Attempting {
-    /// One that nobody listens to begins.
-    pub(super) fn unheard(telemetry: &Telemetry, name: Option<&str>, claim: &Claim) -> Self {
-        let Seen { span, meter, began } =
-            Seen::new(telemetry, name, std::slice::from_ref(claim), Instant::now());
-        Self { span, meter, began, space: claim.on().space, outcome: Attempted::Cancelled }
+    /// A try of a lock that nobody listens to began then.
+    pub(super) fn unheard(telemetry: &Telemetry, name: Option<&str>, began: Instant) -> Self {
+        let meter = telemetry.meter(name.unwrap_or("lock"));
+        Self { span: Span::none(), meter, began, space: Space::Lock, outcome: Attempted::Cancelled }
     }
 
-    pub(super) fn denied_by_lock(mut self) {
+    pub(super) const fn denied_by_lock(&mut self) {
         self.outcome = Attempted::DeniedByLock;
     }
 

@@ -116,11 +116,13 @@ impl LockManager {
         let mut plans: Vec<Plan> = Vec::new();
         for (key, options) in group {
             let options = options.into();
-            let wait = Some(format!("{:?}", options.wait)).filter(|_| !options.wait.is_zero());
+            let wait = Some(format!("{:?}", options.waits_for())).filter(|_| !options.is_try());
             let yes = |asked: bool| asked.then(|| true.to_string());
-            for (field, asked) in
-                [("wait", wait), ("fair", yes(options.fair.is_some())), ("reentrant", yes(options.reentrant))]
-            {
+            for (field, asked) in [
+                ("wait", wait),
+                ("fair", yes(options.kept_for().is_some())),
+                ("reentrant", yes(options.reentrant)),
+            ] {
                 if let Some(value) = asked {
                     let accepted = "accepted are locks that are tried once, each for itself";
                     return Err(Error::option(field, &value, accepted));

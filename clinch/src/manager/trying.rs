@@ -2,13 +2,14 @@
 
 use std::ops::ControlFlow;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::LockManager;
-use super::carry_out::{Taking, Waiting};
+use super::carry_out::{Begun, Taking, Waiting};
 use super::guard::LockGuard;
 use super::options::LockOptions;
 use super::outcome::Outcome;
+use super::riding::{Riding, Rode};
 use crate::error::Error;
 use crate::key::IntoKey;
 
@@ -16,16 +17,21 @@ use crate::key::IntoKey;
 /// then moving them is a good part of the time that they take.
 pub(super) struct Trying<'a, K> {
     manager: &'a LockManager,
-    /// Until it is first polled.
-    key: Option<K>,
     options: LockOptions,
-    waits: Option<Waiting<'a>>,
+    stage: Stage<'a, K>,
+}
+
+enum Stage<'a, K> {
+    New(K),
+    Rides(Box<Riding<'a>>),
+    Waits(Waiting<'a>),
+    Over,
 }
 
 impl<'a, K> Trying<'a, K> {
     #[inline]
     pub(super) const fn new(manager: &'a LockManager, key: K, options: LockOptions) -> Self {
-        Self { manager, key: Some(key), options, waits: None }
+        Self { manager, options, stage: Stage::New(key) }
     }
 }
 
@@ -36,21 +42,30 @@ impl<K: IntoKey> Future for Trying<'_, K> {
     type Output = Result<Option<LockGuard>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if let Some(key) = this.key.take() {
-            match this.manager.try_to_take(key.into_key()?, &mut this.options)? {
-                ControlFlow::Break(told) => return Poll::Ready(Ok(told)),
+        let Self { manager, options, stage } = &mut *self;
+        if matches!(stage, Stage::New(_))
+            && let Stage::New(key) = std::mem::replace(stage, Stage::Over)
+        {
+            match manager.try_to_take(key.into_key()?, options)? {
+                ControlFlow::Break(Begun::Told(told)) => return Poll::Ready(Ok(told)),
+                ControlFlow::Break(Begun::Rides(riding)) => *stage = Stage::Rides(riding),
                 ControlFlow::Continue(Taking::Ended(result)) => {
                     return Poll::Ready(result.and_then(Outcome::or_denied));
                 }
-                ControlFlow::Continue(Taking::Waits(waiting)) => this.waits = Some(waiting),
+                ControlFlow::Continue(Taking::Waits(waiting)) => *stage = Stage::Waits(waiting),
             }
         }
-        let Some(waiting) = &mut this.waits else { return Poll::Pending };
-        let polled = waiting.as_mut().poll(context);
-        if polled.is_ready() {
-            this.waits = None;
+        if let Stage::Rides(riding) = stage {
+            let rode = ready!(riding.poll(context));
+            let Stage::Rides(riding) = std::mem::replace(stage, Stage::Over) else { return Poll::Pending };
+            match rode {
+                Rode::Denied => return Poll::Ready(Ok(None)),
+                Rode::Goes(ride) => *stage = Stage::Waits(riding.go_on(manager, options.take(), ride)?),
+            }
         }
-        polled.map(|result| result.and_then(Outcome::or_denied))
+        let Stage::Waits(waiting) = stage else { return Poll::Pending };
+        let outcome = ready!(waiting.as_mut().poll(context));
+        *stage = Stage::Over;
+        Poll::Ready(outcome.and_then(Outcome::or_denied))
     }
 }

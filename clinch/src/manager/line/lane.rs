@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::ride::Batch;
+use super::ride::{Batch, Boarded};
 use super::{Answer, Flight, Seat, Shape};
 use crate::lease::Attempt;
 use crate::manager::schedule::Schedule;
@@ -134,21 +134,18 @@ impl Lane {
     }
 
     /// A try comes that shares the answer to the next call.
-    pub(super) fn ride(&mut self, shape: &Shape) -> (Arc<Batch>, usize) {
+    pub(super) fn ride(&mut self, shape: &Shape) -> Boarded {
         if !self.is_busy() {
             // The try counts as the head's poll.
             self.call_head();
         }
         // None of them has been sent.
-        if let Some(batch) = self.tries.last()
-            && let Some(place) = batch.join(shape)
-        {
-            return (batch.clone(), place);
+        if let Some(boarded) = self.tries.last().and_then(|batch| batch.join(shape)) {
+            return boarded;
         }
-        let batch = Arc::new(Batch::default());
-        let place = batch.join(shape).unwrap_or_default();
-        self.tries.push(batch.clone());
-        (batch, place)
+        let (batch, boarded) = Batch::begun(shape);
+        self.tries.push(batch);
+        boarded
     }
 
     /// The first of the line.

@@ -17,7 +17,7 @@ use super::held::{Held, Standing};
 use super::release::Releases;
 use crate::apart::Apart;
 use crate::key::hash::shard;
-use crate::lease::{Attempt, Claim, ClaimKey, Token};
+use crate::lease::{Attempt, Claim, ClaimKey, Mode, Token};
 use crate::store::{Denial, StoreError};
 
 mod at_once;
@@ -33,7 +33,7 @@ mod tests;
 pub(super) use at_once::Tried;
 pub(super) use hand_over::Handed;
 use known::Known;
-pub(super) use ride::{Ride, Rider};
+pub(super) use ride::{Boarded, Ride, Rider};
 pub(super) use seats::{LineSeat, Role, Unkept};
 use slot::Slot;
 
@@ -133,11 +133,11 @@ pub(super) enum Entry<'a> {
 }
 
 /// What stands before a try that wants the whole key.
-pub(super) enum Behind<'a> {
+pub(super) enum Behind {
     /// A lease of this process.
     HeldHere,
     /// Somebody's call.
-    Ride(Rider<'a>),
+    Ride(Boarded),
 }
 
 /// What the head of a line is to do.
@@ -183,26 +183,23 @@ impl Lines {
 
     /// A try comes that wants the whole key. Where a lease of this process stands in its way, `found` sees it; where somebody
     /// asks already, it shares the next answer. Else it has no place here yet, and goes the longer way.
-    pub(super) fn enter_behind<'a>(
-        &'a self,
-        claim: &Claim,
+    pub(super) fn enter_behind(
+        &self,
+        on: &ClaimKey,
         found: impl FnOnce(&Arc<Held>),
-        wanted: impl FnOnce() -> (Shape, Instant),
-    ) -> Option<Behind<'a>> {
-        let mut shard = self.shard(claim.on());
-        let mut leases = shard.leases_on(claim.on()).iter();
+        wanted: impl FnOnce() -> Shape,
+    ) -> Option<Behind> {
+        let mut shard = self.shard(on);
+        let mut leases = shard.leases_on(on).iter();
         if let Some(held) = leases.find(|held| held.standing() == Standing::Valid) {
             found(held);
             return Some(Behind::HeldHere);
         }
-        let slot = shard.slot_mut(claim.on())?;
-        if !slot.leases.is_empty() || !slot.is_asked_for(claim.mode()) {
+        let slot = shard.slot_mut(on)?;
+        if !slot.leases.is_empty() || !slot.is_asked_for(Mode::Exclusive) {
             return None;
         }
-        let (shape, limit) = wanted();
-        let place = slot.lane(claim.mode()).ride(&shape);
-        drop(shard);
-        Some(Behind::Ride(Rider::new(self, claim, place, limit)))
+        Some(Behind::Ride(slot.lane(Mode::Exclusive).ride(&wanted())))
     }
 
     /// A try comes that wants one place, until then if it shares somebody's call.
@@ -224,7 +221,8 @@ impl Lines {
             }
             let lane = slot.lane(mode);
             if lane.is_busy() || !lane.line.is_empty() {
-                return Entry::Ride(Rider::new(self, claim, lane.ride(shape), limit()));
+                let boarded = lane.ride(shape);
+                return Entry::Ride(Rider::new(self, on.clone(), mode, boarded, limit()));
             }
             slot.begin_asking(mode);
             Entry::Ask(Role::new(self, claim, shape.clone()))

@@ -12,7 +12,7 @@ use tokio::runtime::{self, Handle};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{Answer, Lines, Role, Shape};
-use crate::lease::Claim;
+use crate::lease::{Claim, ClaimKey, Mode};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long a try waits for the head of a line to ask, before it asks itself.
@@ -22,7 +22,7 @@ const HEAD_PATIENCE: Duration = Duration::from_millis(20);
 const MOST_IN_BATCH: usize = 4_096;
 
 /// Tries that get the same answer, unless one of them is to ask.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Batch(Mutex<Riders>);
 
 #[derive(Debug, Default)]
@@ -68,15 +68,22 @@ impl Batch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// One with its first place taken.
+    pub(super) fn begun(shape: &Shape) -> (Arc<Self>, Boarded) {
+        let mut riders = Riders::default();
+        let (place, ticks) = riders.take_place(shape);
+        let batch = Arc::new(Self(Mutex::new(riders)));
+        (batch.clone(), Boarded { batch, place, ticks })
+    }
+
     /// Takes a place, if there is one.
-    pub(super) fn join(&self, shape: &Shape) -> Option<usize> {
+    pub(super) fn join(self: &Arc<Self>, shape: &Shape) -> Option<Boarded> {
         let mut riders = self.riders();
         if riders.places.len() >= MOST_IN_BATCH {
             return None;
         }
-        riders.waiting += 1;
-        riders.places.push(Place { shape: shape.clone(), state: State::Waits(None) });
-        Some(riders.places.len() - 1)
+        let (place, ticks) = riders.take_place(shape);
+        Some(Boarded { batch: self.clone(), place, ticks })
     }
 
     pub(super) fn is_deserted(&self) -> bool {
@@ -119,6 +126,13 @@ impl Batch {
 }
 
 impl Riders {
+    /// Its number, and how often those who are there have waited.
+    fn take_place(&mut self, shape: &Shape) -> (usize, u32) {
+        self.waiting += 1;
+        self.places.push(Place { shape: shape.clone(), state: State::Waits(None) });
+        (self.places.len() - 1, self.ticks)
+    }
+
     /// The place of the first who waits, or the number of places.
     fn first_waiting(&mut self) -> usize {
         let waits = |place: &Place| matches!(place.state, State::Waits(_));
@@ -152,10 +166,19 @@ impl Wake for Batch {
     }
 }
 
+/// A place that was taken, for a [`Rider`], which gives it up.
+#[derive(Debug)]
+pub(in crate::manager) struct Boarded {
+    batch: Arc<Batch>,
+    place: usize,
+    ticks: u32,
+}
+
 /// A try that waits for an answer. It gives up its place when it is dropped.
 pub(in crate::manager) struct Rider<'a> {
     lines: &'a Lines,
-    claim: Claim,
+    on: ClaimKey,
+    mode: Mode,
     batch: Arc<Batch>,
     place: usize,
     ticks: u32,
@@ -174,18 +197,19 @@ pub(in crate::manager) enum Ride {
 }
 
 impl<'a> Rider<'a> {
-    pub(super) fn new(
+    pub(in crate::manager) fn new(
         lines: &'a Lines,
-        claim: &Claim,
-        (batch, place): (Arc<Batch>, usize),
+        on: ClaimKey,
+        mode: Mode,
+        boarded: Boarded,
         limit: Instant,
     ) -> Self {
-        let ticks = batch.riders().ticks;
-        Self { lines, claim: claim.clone(), batch, place, ticks, limit, over: false }
+        let Boarded { batch, place, ticks } = boarded;
+        Self { lines, on, mode, batch, place, ticks, limit, over: false }
     }
 
-    pub(in crate::manager) const fn claim(&self) -> &Claim {
-        &self.claim
+    pub(in crate::manager) const fn on(&self) -> &ClaimKey {
+        &self.on
     }
 
     pub(in crate::manager) const fn limit(&self) -> Instant {
@@ -256,7 +280,7 @@ impl<'a> Rider<'a> {
 
     /// Takes the role, if nobody has it and nothing local stands in the way.
     fn overtake(&self) {
-        let (on, mode) = (self.claim.on(), self.claim.mode());
+        let (on, mode) = (&self.on, self.mode);
         self.lines.with_slot(on, |slot| {
             let blocked = slot.local(on, mode).is_some();
             let lane = slot.lane(mode);
@@ -298,7 +322,7 @@ impl Drop for Rider<'_> {
             // Whoever was answered, or took the role, is no longer among the tries.
             return;
         }
-        let (on, mode) = (self.claim.on(), self.claim.mode());
+        let (on, mode) = (&self.on, self.mode);
         // What is dropped with it is dropped outside the locks: a waker and a timer are others' code.
         let _dropped = self.lines.with_slot(on, |slot| {
             let mut riders = self.batch.riders();
