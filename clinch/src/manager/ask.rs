@@ -144,30 +144,44 @@ impl Core {
     }
 
     /// For a try, [`ask_until`](Self::ask_until) in as little room as possible: what nearly always happens is one call and its
-    /// answer.
-    pub(super) async fn ask_once(self: &Arc<Self>, limit: Instant, mut role: Role<'_>, plan: &Plan) -> Reply {
-        if self.strategy(plan) == Strategy::Proceed || self.breaker.is_open() || self.closing.is_closed() {
-            return Box::pin(self.ask_until(limit, role, plan)).await.0;
-        }
-        let call = self.breaker.calling();
-        let flight = role.begin(|| self.new_flight(plan));
-        let asking = self.store.acquire(&flight.attempt);
-        let answer = if self.limited { Ok(asking.await) } else { timeout_at(limit, asking).await };
-        let verdict = match answer {
-            Ok(Ok(verdict)) => {
-                self.breaker.answered();
-                Ok(verdict)
+    /// answer. Not an `async fn`, which has room for its arguments twice.
+    #[expect(clippy::manual_async_fn, reason = "as said above")]
+    pub(super) fn ask_once<'a>(
+        self: &'a Arc<Self>,
+        limit: Instant,
+        mut role: Role<'a>,
+        plan: &'a Plan,
+    ) -> impl Future<Output = Reply> {
+        async move {
+            if self.strategy(plan) == Strategy::Proceed || self.breaker.is_open() || self.closing.is_closed()
+            {
+                return Box::pin(self.ask_until(limit, role, plan)).await.0;
             }
-            Ok(Err(error)) => {
-                match Box::pin(timeout_at(limit, self.exchange_again(flight, call, None, error))).await {
-                    Ok(verdict) => verdict,
-                    Err(_) => return Reply::Failed(self.no_answer_to(call), None),
+            let call = self.breaker.calling();
+            let flight = role.begin(|| self.new_flight(plan));
+            let asking = self.store.acquire(&flight.attempt);
+            let answer = if self.limited {
+                Ok(asking.await)
+            } else {
+                // Larger, and only for engines that do not end their calls themselves.
+                Box::pin(timeout_at(limit, asking)).await
+            };
+            let verdict = match answer {
+                Ok(Ok(verdict)) => {
+                    self.breaker.answered();
+                    Ok(verdict)
                 }
-            }
-            Err(_) => return Reply::Failed(self.no_answer_to(call), None),
-        };
-        let flight = flight.clone();
-        self.settled(role, flight, verdict, call.began(), plan)
+                Ok(Err(error)) => {
+                    match Box::pin(timeout_at(limit, self.exchange_again(flight, call, None, error))).await {
+                        Ok(verdict) => verdict,
+                        Err(_) => return Reply::Failed(self.no_answer_to(call), None),
+                    }
+                }
+                Err(_) => return Reply::Failed(self.no_answer_to(call), None),
+            };
+            let flight = flight.clone();
+            self.settled(role, flight, verdict, call.began(), plan)
+        }
     }
 
     /// What came of a call that began then.

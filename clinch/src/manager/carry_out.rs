@@ -233,22 +233,27 @@ impl LockManager {
         Taking::waits(taking, span)
     }
 
-    /// Takes one place for one that neither waits nor enters again.
-    async fn try_simply(
+    /// Takes one place for one that neither waits nor enters again. Not an `async fn`, which has room for its arguments twice.
+    #[expect(clippy::manual_async_fn, reason = "as said above")]
+    fn try_simply(
         &self,
         plan: Plan,
         scope: Option<Scope>,
         attempting: Attempting,
-    ) -> Result<Outcome, Error> {
-        // Until the guard is made, so that a shutdown never misses it.
-        let _under_way = self.core.attempts.counted();
-        let reply = match self.core.try_in_line(&plan).await {
-            Reply::Failed(error, doubtful) => Box::pin(self.core.after_failure(&plan, error, doubtful)).await,
-            reply => reply,
-        };
-        let result = self.outcome(&plan, reply, scope.as_ref());
-        attempting.ended(&result);
-        result
+    ) -> impl Future<Output = Result<Outcome, Error>> {
+        async move {
+            // Until the guard is made, so that a shutdown never misses it.
+            let _under_way = self.core.attempts.counted();
+            let reply = match self.core.try_in_line(&plan).await {
+                Reply::Failed(error, doubtful) => {
+                    Box::pin(self.core.after_failure(&plan, error, doubtful)).await
+                }
+                reply => reply,
+            };
+            let result = self.outcome(&plan, reply, scope.as_ref());
+            attempting.ended(&result);
+            result
+        }
     }
 
     /// The outcome of what needs no waiting: of entering again, and of a try that is answered at once.

@@ -92,7 +92,11 @@ pub(super) struct Driver {
     /// Waited for where all places are taken by calls over other connections.
     place: Option<Place>,
     /// Who is to be told what.
-    told: Vec<(oneshot::Sender<Went>, Went)>,
+    tells: Vec<(oneshot::Sender<Went>, Went)>,
+    /// How many were told since calls were taken last.
+    told: usize,
+    /// Others were let go first, so that their calls go out with what is there.
+    gathered: bool,
 }
 
 impl Driver {
@@ -113,7 +117,9 @@ impl Driver {
             filled: 0,
             timer: None,
             place: None,
-            told: Vec::new(),
+            tells: Vec::new(),
+            told: 0,
+            gathered: false,
         }
     }
 
@@ -198,7 +204,7 @@ impl Driver {
         if let Some(Sent { come, caller: Some(caller), purpose, since, .. }) = self.sent.pop_front() {
             let answer = whole.unwrap_or_else(|| Value::Array(come.unwrap_or_default()));
             free.count(purpose);
-            self.told.push((caller, Went::Out(Ok(answer), since + self.shared.limit)));
+            self.tells.push((caller, Went::Out(Ok(answer), since + self.shared.limit)));
         }
     }
 
@@ -210,13 +216,13 @@ impl Driver {
         for sent in self.sent.iter_mut().take_while(|sent| over(sent.since)) {
             if let Some(caller) = sent.caller.take() {
                 free.count(sent.purpose);
-                self.told.push((caller, Went::Late { silent: sent.before == self.answers }));
+                self.tells.push((caller, Went::Late { silent: sent.before == self.answers }));
             }
         }
         free.give_back(&self.shared.in_flight);
         for waiting in [&mut self.upkeep, &mut self.others] {
-            while waiting.first().is_some_and(|first| over(first.since)) {
-                self.told.extend(waiting.pop().map(|(first, _)| (first.caller, Went::Nowhere)));
+            while waiting.first().is_some_and(|first| first.since.is_some_and(over)) {
+                self.tells.extend(waiting.pop().map(|(first, _)| (first.caller, Went::Nowhere)));
             }
         }
     }
@@ -225,7 +231,7 @@ impl Driver {
     fn set_timer(&mut self, cx: &mut Context<'_>) {
         let waiting = [self.upkeep.first(), self.others.first()].into_iter().flatten();
         let sent = self.sent.iter().find(|sent| sent.caller.is_some());
-        let first = waiting.map(|waiting| waiting.since).chain(sent.map(|sent| sent.since)).min();
+        let first = waiting.filter_map(|waiting| waiting.since).chain(sent.map(|sent| sent.since)).min();
         let due = first.map(|first| first + self.shared.limit);
         match (&mut self.timer, due) {
             (Some(timer), Some(due)) => timer.as_mut().reset(due),
@@ -259,8 +265,11 @@ impl Driver {
             self.upkeep.calls.append(upkeep);
             self.others.calls.append(others);
         }
-        self.admit(Purpose::Upkeep);
-        self.admit(Purpose::Other);
+        if self.upkeep.first().is_some() || self.others.first().is_some() {
+            let now = Instant::now();
+            self.admit(Purpose::Upkeep, now);
+            self.admit(Purpose::Other, now);
+        }
     }
 
     /// Sends what has come, in the place of the task, which does nothing now and is called by `cx`. Says whether it can go on
@@ -287,7 +296,8 @@ impl Driver {
     }
 
     /// Sends what waits, as far as there are places. What is for upkeep goes first, so this is asked for it first.
-    fn admit(&mut self, purpose: Purpose) {
+    /// The limit of what stays counts from the first time that it did.
+    fn admit(&mut self, purpose: Purpose, now: Instant) {
         let waiting = if purpose == Purpose::Upkeep { &mut self.upkeep } else { &mut self.others };
         waiting.forget_gone();
         let count = waiting.calls.list.len();
@@ -295,7 +305,6 @@ impl Driver {
             return;
         }
         let mut free = self.shared.in_flight.take_now(purpose, count);
-        let now = Instant::now();
         while free > 0
             && let Some((call, bytes)) = waiting.pop()
         {
@@ -310,6 +319,9 @@ impl Driver {
             };
             let (purpose, before) = (call.purpose, self.answers);
             self.sent.push_back(Sent { due, come, caller: Some(call.caller), purpose, since: now, before });
+        }
+        for stays in waiting.calls.list.iter_mut().rev().take_while(|stays| stays.since.is_none()) {
+            stays.since = Some(now);
         }
         self.shared.in_flight.give_back(purpose, free);
     }
@@ -347,15 +359,27 @@ impl Driver {
         true
     }
 
-    /// Writes and reads as long as there is something to be written or read.
+    /// Reads and writes as long as there is something to be read or written.
     fn round(&mut self, cx: &mut Context<'_>) -> Poll<RedisError> {
-        let mut told = 0;
         loop {
             if self.is_anybody_late() {
                 self.late();
                 self.timer = None;
             }
-            told += self.tell();
+            self.told += self.tell();
+            match self.read(cx) {
+                Poll::Ready(Ok(())) => continue,
+                Poll::Ready(Err(error)) => return Poll::Ready(error),
+                Poll::Pending => {}
+            }
+            // Those who have their answers now are likely to come again, and others are about to come where there are several:
+            // what all of them want goes out together.
+            if !self.gathered && self.is_in_company() {
+                self.gathered = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            (self.gathered, self.told) = (false, 0);
             self.take();
             if self.timer.is_none() {
                 self.set_timer(cx);
@@ -363,26 +387,23 @@ impl Driver {
             if let Poll::Ready(Err(error)) = self.write(cx) {
                 return Poll::Ready(error.into());
             }
-            match self.read(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(error),
-                // Those who have their answers now are likely to come again, and what they want goes out together.
-                Poll::Pending if told > 1 => {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                Poll::Pending if self.sleeps(cx) => return Poll::Pending,
-                Poll::Pending => {}
+            if self.sleeps(cx) {
+                return Poll::Pending;
             }
         }
+    }
+
+    /// Whether several use the connection at this time.
+    fn is_in_company(&self) -> bool {
+        self.told + self.sent.len() > 1
     }
 }
 
 impl Driver {
     /// Tells what is to be told.
     fn tell(&mut self) -> usize {
-        let count = self.told.len();
-        for (caller, went) in self.told.drain(..) {
+        let count = self.tells.len();
+        for (caller, went) in self.tells.drain(..) {
             // An error only says that the caller is gone.
             _ = caller.send(went);
         }
@@ -400,13 +421,13 @@ impl Driver {
         for sent in self.sent.drain(..) {
             if let Some(caller) = sent.caller {
                 free.count(sent.purpose);
-                self.told.push((caller, Went::Out(Err(error.clone()), Instant::now())));
+                self.tells.push((caller, Went::Out(Err(error.clone()), Instant::now())));
             }
         }
         free.give_back(&self.shared.in_flight);
         let waiting = [mem::take(&mut self.upkeep.calls), mem::take(&mut self.others.calls), upkeep, others];
         for call in waiting.into_iter().flat_map(|calls| calls.list) {
-            self.told.push((call.caller, Went::Out(Err(error.clone()), Instant::now())));
+            self.tells.push((call.caller, Went::Out(Err(error.clone()), Instant::now())));
         }
         self.tell();
         self.shared.room.notify_waiters();

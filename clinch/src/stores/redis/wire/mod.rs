@@ -64,7 +64,9 @@ struct Call {
     answers: Answers,
     purpose: Purpose,
     caller: oneshot::Sender<Went>,
-    since: Instant,
+    /// From when on its limit counts, where there was no place for it at once. The task that sends says so: one look at the clock
+    /// is enough for all that come together.
+    since: Option<Instant>,
 }
 
 /// Calls in the order in which they came, with their bytes one behind the other. What a caller packed stays his: memory that
@@ -226,7 +228,6 @@ impl Wire {
     /// Puts the call down, if there is room.
     fn enter(&self, purpose: Purpose, commands: Packed) -> Result<oneshot::Receiver<Went>, Packed> {
         let (caller, answer) = oneshot::channel();
-        let since = Instant::now();
         let mut inbox = self.shared.inbox();
         if inbox.closed {
             // The answer says so.
@@ -238,7 +239,7 @@ impl Wire {
         }
         come.placeless += 1;
         let Packed { bytes, answers } = &commands;
-        come.calls.push(Call { length: bytes.len(), answers: *answers, purpose, caller, since }, bytes);
+        come.calls.push(Call { length: bytes.len(), answers: *answers, purpose, caller, since: None }, bytes);
         let doing = mem::take(&mut inbox.doing);
         let task = if doing == Doing::Something { None } else { inbox.task.clone() };
         drop(inbox);
