@@ -3,15 +3,19 @@
 pub mod browser;
 pub mod deployment;
 mod hearing;
+#[cfg(feature = "simulation")]
 pub mod history;
 pub mod http;
 pub mod ledger;
+#[cfg(feature = "simulation")]
 mod passes_on;
+#[cfg(feature = "simulation")]
 pub mod planted;
 pub mod prometheus;
 pub mod proxy;
 pub mod serve;
 pub mod server;
+#[cfg(feature = "simulation")]
 pub mod sim;
 
 pub use hearing::hears;

@@ -93,10 +93,6 @@ pub(super) struct Driver {
     place: Option<Place>,
     /// Who is to be told what.
     tells: Vec<(oneshot::Sender<Went>, Went)>,
-    /// How many were told since calls were taken last.
-    told: usize,
-    /// Others were let go first, so that their calls go out with what is there.
-    gathered: bool,
 }
 
 impl Driver {
@@ -118,8 +114,6 @@ impl Driver {
             timer: None,
             place: None,
             tells: Vec::new(),
-            told: 0,
-            gathered: false,
         }
     }
 
@@ -359,27 +353,15 @@ impl Driver {
         true
     }
 
-    /// Reads and writes as long as there is something to be read or written.
+    /// Writes and reads as long as there is something to be written or read.
     fn round(&mut self, cx: &mut Context<'_>) -> Poll<RedisError> {
+        let mut told = 0;
         loop {
             if self.is_anybody_late() {
                 self.late();
                 self.timer = None;
             }
-            self.told += self.tell();
-            match self.read(cx) {
-                Poll::Ready(Ok(())) => continue,
-                Poll::Ready(Err(error)) => return Poll::Ready(error),
-                Poll::Pending => {}
-            }
-            // Those who have their answers now are likely to come again, and others are about to come where there are several:
-            // what all of them want goes out together.
-            if !self.gathered && self.is_in_company() {
-                self.gathered = true;
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            (self.gathered, self.told) = (false, 0);
+            told += self.tell();
             self.take();
             if self.timer.is_none() {
                 self.set_timer(cx);
@@ -387,15 +369,18 @@ impl Driver {
             if let Poll::Ready(Err(error)) = self.write(cx) {
                 return Poll::Ready(error.into());
             }
-            if self.sleeps(cx) {
-                return Poll::Pending;
+            match self.read(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(error),
+                // Those who have their answers now are likely to come again, and what they want goes out together.
+                Poll::Pending if told > 1 => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Poll::Pending if self.sleeps(cx) => return Poll::Pending,
+                Poll::Pending => {}
             }
         }
-    }
-
-    /// Whether several use the connection at this time.
-    fn is_in_company(&self) -> bool {
-        self.told + self.sent.len() > 1
     }
 }
 

@@ -54,45 +54,6 @@ async fn what_comes_together_goes_out_together_and_is_answered_in_order() {
     assert_eq!(answers.into_iter().map(number).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
-/// Where several use the connection, those who are about to come are let go first, and all of it is one write; for one who is
-/// alone nobody is waited for.
-#[tokio::test(start_paused = true)]
-async fn what_is_about_to_come_goes_out_together_too() {
-    let (wire, mut server) = wire(100);
-    let wire = Arc::new(wire);
-    // The second call is made by a task that runs after the one that sends, which the first has called.
-    let two = |words: [&'static str; 2]| {
-        let wires = [wire.clone(), wire.clone()];
-        tokio::spawn(async move {
-            let [one, other] = wires;
-            let mut first = Box::pin(one.call(Purpose::Other, say(words[0])));
-            assert!((&mut first).now_or_never().is_none());
-            let second = tokio::spawn(async move { other.call(Purpose::Other, say(words[1])).await });
-            (number(first.await), number(second.await.unwrap()))
-        })
-    };
-    // A task too, so that it takes its turn among the others and sees each write.
-    let serve = tokio::spawn({
-        let alone = two(["a", "b"]);
-        async move {
-            assert_eq!(heard(&mut server).await, ["a"]);
-            assert_eq!(heard(&mut server).await, ["b"]);
-            (alone, server)
-        }
-    });
-    let (alone, mut server) = serve.await.unwrap();
-    let serve = tokio::spawn({
-        let in_company = two(["c", "d"]);
-        async move {
-            assert_eq!(heard(&mut server).await, ["c", "d"]);
-            answer(&mut server, ":1\r\n:2\r\n:3\r\n:4\r\n").await;
-            (in_company, server)
-        }
-    });
-    let (in_company, _server) = serve.await.unwrap();
-    assert_eq!((alone.await.unwrap(), in_company.await.unwrap()), ((1, 2), (3, 4)));
-}
-
 #[tokio::test(start_paused = true)]
 async fn several_commands_of_one_call_have_one_answer() {
     let (wire, mut server) = wire(100);
