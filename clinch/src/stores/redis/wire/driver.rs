@@ -361,7 +361,8 @@ impl Driver {
                 self.late();
                 self.timer = None;
             }
-            told += self.tell();
+            // What waits for places goes out before those are told who have given theirs back: the server has something to do while
+            // they run.
             self.take();
             if self.timer.is_none() {
                 self.set_timer(cx);
@@ -369,6 +370,7 @@ impl Driver {
             if let Poll::Ready(Err(error)) = self.write(cx) {
                 return Poll::Ready(error.into());
             }
+            told += self.tell();
             match self.read(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(error),
