@@ -83,7 +83,12 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: OfKey> Table<T> {
+    #[inline]
     pub(crate) fn get(&self, on: &ClaimKey) -> Option<&T> {
+        // Most tables of a shard are, and this is all that need be looked at of them.
+        if self.0.is_empty() {
+            return None;
+        }
         self.0.find(on.hashed(), |thing| thing.on() == on)
     }
 
