@@ -14,8 +14,8 @@ use super::text::Words;
 use crate::lease::ClaimKey;
 use crate::sync::RandomState;
 
-/// A table that is larger than this and nearly empty is shrunk.
-const LARGE: usize = 256;
+/// A table that is larger than this and nearly empty is shrunk. There are a thousand of them.
+const LARGE: usize = 64;
 
 static RANDOM: LazyLock<Random> = LazyLock::new(Random::new);
 
