@@ -362,3 +362,13 @@ impl fmt::Debug for LockGuard {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_future_of_a_release_is_little_more_than_the_guard() {
+        assert!(size_of::<Releasing>() <= size_of::<LockGuard>() + size_of::<usize>());
+    }
+}
