@@ -14,8 +14,8 @@ use super::text::Words;
 use crate::lease::ClaimKey;
 use crate::sync::RandomState;
 
-/// A table that is larger than this and nearly empty is shrunk.
-const LARGE: usize = 256;
+/// A table that is larger than this and nearly empty is shrunk. There are a thousand of them.
+const LARGE: usize = 64;
 
 static RANDOM: LazyLock<Random> = LazyLock::new(Random::new);
 
@@ -83,7 +83,12 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: OfKey> Table<T> {
+    #[inline]
     pub(crate) fn get(&self, on: &ClaimKey) -> Option<&T> {
+        // Most tables of a shard are, and this is all that need be looked at of them.
+        if self.0.is_empty() {
+            return None;
+        }
         self.0.find(on.hashed(), |thing| thing.on() == on)
     }
 

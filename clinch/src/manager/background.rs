@@ -58,10 +58,15 @@ impl Drop for Running {
 
 impl Core {
     /// Starts the background task unless it runs. To be called from async code: from `drop` nothing is spawned.
+    #[inline]
     pub(super) fn ensure_background(self: &Arc<Self>) {
-        if self.background.running.load(Ordering::Acquire) {
-            return;
+        if !self.background.running.load(Ordering::Acquire) {
+            self.start_background();
         }
+    }
+
+    #[cold]
+    fn start_background(self: &Arc<Self>) {
         let Some(runtime) = self.runtime.clone().or_else(|| Handle::try_current().ok()) else { return };
         if !self.background.running.swap(true, Ordering::AcqRel) {
             sync::spawn(&runtime, attend(Running(self.clone())));

@@ -105,12 +105,13 @@ where
     }
 }
 
-/// How a simple try has begun.
+/// How a try has begun. Small, because it is moved: what an outcome tells besides the guard is left out here.
 pub(super) enum Begun<'a> {
     /// It is over.
     Told(Option<LockGuard>),
     /// Somebody asks already, and it shares the next answer. It was checked.
     Rides(Box<Riding<'a>>),
+    Waits(Waiting<'a>),
 }
 
 /// What a simple try finds at its first look.
@@ -139,25 +140,21 @@ impl LockManager {
 
     /// The same for one who does not ask why it was denied, if it was. Where this process itself holds the key, and where the
     /// engine answers at once, nothing need be planned.
-    pub(super) fn try_to_take(
-        &self,
-        key: Key,
-        options: &mut LockOptions,
-    ) -> Result<ControlFlow<Begun<'_>, Taking<'_>>, Error> {
+    pub(super) fn try_to_take(&self, key: Key, options: &mut LockOptions) -> Result<Begun<'_>, Error> {
         let scope = Scope::current(&self.core);
         // Who is in a scope may enter again, and who listens is told of each attempt.
         let simple = scope.is_none() && options.is_simple_try() && !tracing::enabled!(tracing::Level::DEBUG);
         let mut plan = if simple && !self.core.closing.is_closed() {
             options.check(self.core.max_ttl)?;
             match self.look_first(key, options) {
-                First::Told(taken) => return Ok(ControlFlow::Break(Begun::Told(taken))),
+                First::Told(taken) => return Ok(Begun::Told(taken)),
                 First::Rides(on, boarded) => {
                     let core = &self.core;
                     let now = Instant::now();
                     let limit = core.ride_limit_from(now);
                     let rider = Rider::new(&core.lines, on, Mode::Exclusive, boarded, limit);
                     let riding = Box::new(Riding::new(core, rider, options, now));
-                    return Ok(ControlFlow::Break(Begun::Rides(riding)));
+                    return Ok(Begun::Rides(riding));
                 }
                 First::Goes(claim) => {
                     Plan::new(Claims::One(claim), options.take(), self.core.conditions(None))?
@@ -167,7 +164,10 @@ impl LockManager {
             self.plan(key, options.take(), None)?
         };
         plan.tersely = true;
-        Ok(ControlFlow::Continue(self.carry_out_in(scope, plan)))
+        match self.carry_out_in(scope, plan) {
+            Taking::Ended(result) => result.and_then(Outcome::or_denied).map(Begun::Told),
+            Taking::Waits(waiting) => Ok(Begun::Waits(waiting)),
+        }
     }
 
     /// The whole of a simple try, if it can be done in one step.

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -242,16 +244,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// Safe: if the future is dropped, the release goes on in the background.
-    pub async fn release(mut self) -> Result<bool, Error> {
-        if let Share::Whole(tenure) = &mut self.share
-            && let Some(held) = tenure.release_at_once()
-        {
-            return Ok(held);
-        }
-        match self.begin_finish(None) {
-            Ok(held) => Ok(held),
-            Err(unfinished) => unfinished.finish().await,
-        }
+    pub fn release(self) -> impl Future<Output = Result<bool, Error>> {
+        Releasing::New(self)
     }
 
     /// Begins a release that leaves this behind: says whether the token still held it where that needs no waiting, or else what
@@ -291,6 +285,38 @@ impl LockGuard {
     /// When it was granted, within a moment.
     pub(crate) fn since(&self) -> Instant {
         self.held.since()
+    }
+}
+
+/// The future of [`release`](LockGuard::release). By hand, because an `async fn` has room for all that can happen, and a future is
+/// moved: what must be waited for is in a box.
+enum Releasing {
+    New(LockGuard),
+    Waits(Pin<Box<dyn Future<Output = Result<bool, Error>> + Send>>),
+    Over,
+}
+
+impl Future for Releasing {
+    type Output = Result<bool, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Self::New(guard) = &mut *self {
+            if let Share::Whole(tenure) = &mut guard.share
+                && let Some(held) = tenure.release_at_once()
+            {
+                *self = Self::Over;
+                return Poll::Ready(Ok(held));
+            }
+            let Self::New(guard) = std::mem::replace(&mut *self, Self::Over) else { return Poll::Pending };
+            match guard.begin_finish(None) {
+                Ok(held) => return Poll::Ready(Ok(held)),
+                Err(unfinished) => *self = Self::Waits(Box::pin(unfinished.finish())),
+            }
+        }
+        let Self::Waits(waiting) = &mut *self else { return Poll::Pending };
+        let answer = ready!(waiting.as_mut().poll(context));
+        *self = Self::Over;
+        Poll::Ready(answer)
     }
 }
 
@@ -334,5 +360,15 @@ impl fmt::Debug for LockGuard {
             .field("remaining", &self.remaining())
             .field("degraded", &self.is_degraded())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_future_of_a_release_is_little_more_than_the_guard() {
+        assert!(size_of::<Releasing>() <= size_of::<LockGuard>() + size_of::<usize>());
     }
 }

@@ -1,11 +1,10 @@
 //! The future of [`try_lock`](LockManager::try_lock).
 
-use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::LockManager;
-use super::carry_out::{Begun, Taking, Waiting};
+use super::carry_out::{Begun, Waiting};
 use super::guard::LockGuard;
 use super::options::LockOptions;
 use super::outcome::Outcome;
@@ -47,12 +46,9 @@ impl<K: IntoKey> Future for Trying<'_, K> {
             && let Stage::New(key) = std::mem::replace(stage, Stage::Over)
         {
             match manager.try_to_take(key.into_key()?, options)? {
-                ControlFlow::Break(Begun::Told(told)) => return Poll::Ready(Ok(told)),
-                ControlFlow::Break(Begun::Rides(riding)) => *stage = Stage::Rides(riding),
-                ControlFlow::Continue(Taking::Ended(result)) => {
-                    return Poll::Ready(result.and_then(Outcome::or_denied));
-                }
-                ControlFlow::Continue(Taking::Waits(waiting)) => *stage = Stage::Waits(waiting),
+                Begun::Told(told) => return Poll::Ready(Ok(told)),
+                Begun::Rides(riding) => *stage = Stage::Rides(riding),
+                Begun::Waits(waiting) => *stage = Stage::Waits(waiting),
             }
         }
         if let Stage::Rides(riding) = stage {

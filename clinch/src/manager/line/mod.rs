@@ -40,7 +40,7 @@ use slot::Slot;
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 
 /// A power of two. So many that two threads with keys of their own rarely meet; fewer where every lock is a step of a schedule.
-const SHARDS: usize = if cfg!(shuttle) { 32 } else { 256 };
+const SHARDS: usize = if cfg!(shuttle) { 32 } else { 1024 };
 /// How many revocations are remembered during one call; nobody revokes more by hand.
 const MOST_REVOKED: usize = 64;
 

@@ -25,7 +25,7 @@ use crate::sync::{self, Mutex, MutexGuard, PoisonError};
 
 /// A power of two, so that picking a shard is a mask. So many that two cores rarely meet; fewer where every lock is a step of a
 /// schedule.
-pub(super) const SHARDS: usize = if cfg!(shuttle) { 64 } else { 256 };
+pub(super) const SHARDS: usize = if cfg!(shuttle) { 64 } else { 1024 };
 /// An expired lease leaves memory at the latest this long after its end.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How many revocations a slow listener may fall behind before it misses some.
@@ -315,10 +315,15 @@ impl Shared {
 
     /// Starts the timer that sweeps, if it does not run and there is a runtime to run on. It ends by itself when the
     /// store is empty or gone.
+    #[inline]
     pub(super) fn ensure_sweeper(self: &Arc<Self>) {
-        if self.sweeping.load(Ordering::Relaxed) {
-            return;
+        if !self.sweeping.load(Ordering::Relaxed) {
+            self.start_sweeper();
         }
+    }
+
+    #[cold]
+    fn start_sweeper(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else { return };
         if self.sweeping.swap(true, Ordering::AcqRel) {
             return;

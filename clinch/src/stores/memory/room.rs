@@ -3,8 +3,8 @@
 use crate::store::{ErrorKind, StoreError};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// How much a shard keeps of what is given back to it.
-const SPARE: usize = 8;
+/// How much a shard keeps of what is given back to it: the more shards there are, the less, so that all of it stays a small part.
+const SPARE: usize = 4;
 
 /// So much room, for all shards together. A shard that made room for something keeps it for the next, so that a lease that is
 /// taken and given back touches nothing that other threads write. What shards keep counts as taken: the bound is never passed.
