@@ -151,9 +151,9 @@ impl Core {
                         return Reply::Failed(error, None);
                     }
                 }
-                // In a box of its own: two small pieces of memory are had faster than one that is larger than a kilobyte.
+                // In boxes of their own: two small pieces of memory are had faster than one that is larger than a kilobyte.
                 Entry::Ask(role) => return Box::pin(self.ask_once(limit, role, plan)).await,
-                Entry::Ride(rider) => return self.ride(rider, plan).await,
+                Entry::Ride(rider) => return Box::pin(self.ride(rider, plan)).await,
             }
         }
     }

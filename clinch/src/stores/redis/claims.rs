@@ -364,7 +364,8 @@ pub(super) fn release_known(names: &Names, lease: &Attempt) -> Option<Packed> {
     let (key, channel) = (names.key_parts(on), names.channel_parts(on));
     let noted = notes_writers(lease) && on.space == Space::Lock;
     let words = if noted { 7 } else { 6 };
-    let bytes = 2 * length(&key) + token.len() + 2 * length(&channel) + hash.len() + 48;
+    let writer = if noted { length(&key) + length(&channel) } else { 0 };
+    let bytes = length(&key) + token.len() + length(&channel) + writer + hash.len() + 48;
     let release = Packed::command(words, bytes).word("EVALSHA").word(hash);
     let release = if noted {
         release.word("2").joined(key).word(&names.writer(on))
