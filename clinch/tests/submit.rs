@@ -2,8 +2,13 @@
 #![cfg(feature = "submit")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use clinch::lease::{Attempt, Record};
+use clinch::store::{Release, Store, StoreFuture, Verdict};
+use clinch::stores::memory::MemoryStore;
 use clinch::submit::{
     DuplicatePolicy, Guards, Identity, LimitPolicy, LockPolicy, ReleaseWhen, Settings, Submission,
 };
@@ -152,9 +157,121 @@ async fn on_redis_a_kept_interval_is_a_record_with_the_rest_of_its_time() {
     assert!(!in_progress && remaining <= 5 * SECOND && remaining >= Duration::from_millis(1));
     let keys = server.keys("clinch:dup:*");
     assert!(keys.len() == 1 && keys[0].starts_with("clinch:dup:order:create_order:"), "{keys:?}");
-    // A key without expiry, which only somebody else can make, counts as 1 ms.
+    // A key without expiry, which only somebody else can make, counts as 1 ms: at once for one who has not asked before, and
+    // soon for all others.
     server.command(&["PERSIST", &keys[0]]);
+    let third = Guards::new(LockManager::connect(&server.url()).await.unwrap());
+    assert_eq!(refused(&third, &policy, &order("1", 7)).await.1, Duration::from_millis(1));
+    tokio::time::sleep(Duration::from_millis(150)).await;
     assert_eq!(refused(&other, &policy, &order("1", 7)).await.1, Duration::from_millis(1));
+}
+
+/// An engine that is elsewhere, and counts how often it is asked.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    inner: MemoryStore,
+    asked: AtomicUsize,
+}
+
+impl Elsewhere {
+    /// How often it was asked since it was last looked at.
+    fn asked(&self) -> usize {
+        self.asked.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Store for Elsewhere {
+    clinch_testkit::passes_on!(
+        inner: capabilities, renew, release, wakeups, revocations, inspect, list, revoke, ping
+    );
+
+    fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.inner.acquire(attempt)
+    }
+
+    fn complete<'a>(
+        &'a self,
+        lease: &'a Attempt,
+        record: &'a Record,
+        ttl: Option<Duration>,
+    ) -> StoreFuture<'a, Release> {
+        self.inner.complete(lease, record, ttl)
+    }
+}
+
+fn elsewhere() -> (Arc<Elsewhere>, Guards, Guards) {
+    let engine = Arc::new(Elsewhere::default());
+    let guards = || Guards::new(LockManager::builder().store(engine.clone()).build().unwrap());
+    let (here, there) = (guards(), guards());
+    (engine, here, there)
+}
+
+/// A window that is closed stays so until it ends, and a storm of repetitions is told so without the engine.
+///
+/// Proves: D5, D8
+#[tokio::test(start_paused = true)]
+async fn a_storm_at_a_closed_window_costs_few_calls() {
+    let (engine, here, there) = elsewhere();
+    let policy = DuplicatePolicy::new().release(ReleaseWhen::OnFailure);
+    here.duplicate(&policy, &order("1", 7)).await.unwrap().finish(true).await;
+    engine.asked();
+    let mut last = 5 * SECOND;
+    for _ in 0..1_000 {
+        let Err(Error::DuplicateSubmit { remaining, in_progress, key, .. }) =
+            there.duplicate(&policy, &order("1", 7)).await
+        else {
+            panic!("the window is closed")
+        };
+        assert!(!in_progress && key.as_str().starts_with("create_order:"));
+        assert!(remaining <= last && remaining >= Duration::from_millis(1), "{remaining:?}");
+        last = remaining;
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    assert!(last <= 4 * SECOND + Duration::from_millis(1), "counted down: {last:?}");
+    assert_eq!(engine.asked(), 10);
+    let counts = there.statistics();
+    assert_eq!((counts.requests, counts.duplicates), (1_000, 1_000));
+    // Others are not concerned, and when it has ended it is open, for everybody.
+    there.duplicate(&policy, &order("2", 7)).await.unwrap().finish(true).await;
+    for _ in 0..2_000 {
+        tokio::time::advance(Duration::from_millis(2)).await;
+        match there.duplicate(&policy, &order("1", 7)).await {
+            Err(Error::DuplicateSubmit { remaining, .. }) => last = remaining,
+            other => return drop(other.unwrap()),
+        }
+    }
+    panic!("still closed: {last:?} left");
+}
+
+/// What a window that is lost all the same, deleted by hand or forgotten by its engine, costs: a tenth of a second.
+#[tokio::test]
+async fn a_window_that_was_deleted_is_open_soon_after() {
+    let server = RedisServer::start();
+    let guards = Guards::new(LockManager::connect(&server.url()).await.unwrap());
+    let policy = DuplicatePolicy::new().release(ReleaseWhen::Never);
+    guards.duplicate(&policy, &order("1", 7)).await.unwrap().finish(true).await;
+    assert!(!refused(&guards, &policy, &order("1", 7)).await.0);
+    server.command(&["FLUSHALL"]);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    guards.duplicate(&policy, &order("1", 7)).await.unwrap().finish(true).await;
+}
+
+/// One that runs may end at any moment, so whoever it denies elsewhere asks each time.
+///
+/// Proves: D7
+#[tokio::test(start_paused = true)]
+async fn one_that_runs_is_never_remembered() {
+    let (engine, here, there) = elsewhere();
+    let policy = DuplicatePolicy::new();
+    let first = here.duplicate(&policy, &order("1", 7)).await.unwrap();
+    engine.asked();
+    for _ in 0..10 {
+        assert!(refused(&there, &policy, &order("1", 7)).await.0);
+    }
+    assert_eq!(engine.asked(), 10);
+    first.finish(true).await;
+    there.duplicate(&policy, &order("1", 7)).await.unwrap().finish(true).await;
 }
 
 /// Proves: D10

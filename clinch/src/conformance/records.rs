@@ -352,7 +352,8 @@ pub(super) async fn a_key_is_used_anew_after_its_record(harness: &dyn Harness) -
 pub(super) async fn a_completion_fires(harness: &dyn Harness) -> Result<(), Failure> {
     let case = Case::new(harness).await?;
     for (name, store) in [("a", &case.other), ("b", &case.store)] {
-        let lease = case.window(name, LONG)?;
+        // In a space that is waited for.
+        let lease = Attempt::one(token(), Claim::idempotent(case.key(name)?, LONG));
         granted(case.store.acquire(&lease).await?)?;
         let mut wakeups = case.subscribed(store, on(&lease), None).await?;
         let release = case.store.complete(&lease, &record("done"), None).await?;

@@ -33,6 +33,12 @@ impl Space {
         }
     }
 
+    /// Whether anybody waits for keys of this space. Whoever finds a duplicate window taken is refused at once, so nobody has to
+    /// be woken when it is given back.
+    pub const fn is_waited_for(self) -> bool {
+        !matches!(self, Self::Duplicate)
+    }
+
     /// Whether a lease in this space can be finished with a [`Record`](super::Record).
     pub const fn keeps_records(self) -> bool {
         matches!(self, Self::Duplicate | Self::Idempotency)

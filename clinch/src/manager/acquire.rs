@@ -72,13 +72,20 @@ impl Core {
         }
         self.ensure_background();
         let Some(engine) = self.store.at_once().filter(|_| !self.breaker.is_open()) else {
-            return self.lines.held_here(claim.on(), |held| self.denied_by(held, plan));
+            let held_here = self.lines.held_here(claim.on(), |held| self.denied_by(held, plan));
+            return held_here.or_else(|| self.still_closed(plan));
         };
         match self.lines.enter(claim, &plan.shape, || self.ride_limit()) {
             Entry::HeldHere(held) => Some(self.denied_by(&held, plan)),
             Entry::Ask(role) => self.ask_at_once(engine, role, plan),
             Entry::Releasing(_) | Entry::Ride(_) => None,
         }
+    }
+
+    /// Denied by what the engine said a moment ago. While it is not asked at all, everybody does as their strategy says.
+    fn still_closed(&self, plan: &Plan) -> Option<Reply> {
+        let denial = self.closed.denial(plan.claims[0].on()).filter(|_| !self.breaker.is_open())?;
+        Some(Reply::denied(denial, plan))
     }
 
     /// Denied by a lease of this process, of which it must be sure.
@@ -144,9 +151,9 @@ impl Core {
                         return Reply::Failed(error, None);
                     }
                 }
-                // In a box of its own: two small pieces of memory are had faster than one that is larger than a kilobyte.
+                // In boxes of their own: two small pieces of memory are had faster than one that is larger than a kilobyte.
                 Entry::Ask(role) => return Box::pin(self.ask_once(limit, role, plan)).await,
-                Entry::Ride(rider) => return self.ride(rider, plan).await,
+                Entry::Ride(rider) => return Box::pin(self.ride(rider, plan)).await,
             }
         }
     }

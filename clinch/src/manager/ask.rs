@@ -207,6 +207,7 @@ impl Core {
             }
             Ok(Verdict::Denied(denial)) => {
                 role.denied(&denial);
+                self.closed.denied(plan.claims[0].on(), &denial, began);
                 Reply::denied(denial, plan)
             }
             Err(error) => {

@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::background::Background;
 use super::breaker::Breaker;
+use super::closed::Closed;
 use super::complaints::Complaints;
 use super::due::DueQueue;
 use super::handle::{self, Handles, Holds};
@@ -48,6 +49,7 @@ pub(super) struct Core {
     pub(super) call_timeout: Duration,
     pub(super) runtime: Option<Handle>,
     pub(super) lines: Lines,
+    pub(super) closed: Closed,
     pub(super) releases: Arc<Releases>,
     pub(super) renewals: Arc<Renewals>,
     /// Leases that are being passed on, until they can be no more.
@@ -99,6 +101,7 @@ impl Core {
             call_timeout,
             runtime,
             lines: Lines::new(releases.clone()),
+            closed: Closed::default(),
             releases,
             renewals: Arc::default(),
             passed: DueQueue::default(),

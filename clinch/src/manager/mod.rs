@@ -12,6 +12,7 @@ mod breaker;
 mod builder;
 mod carry_out;
 mod clock;
+mod closed;
 mod complaints;
 mod core;
 mod diagnose;

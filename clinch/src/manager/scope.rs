@@ -168,7 +168,10 @@ impl Scope {
     pub(super) fn took(&self, holding: &Arc<Holding>) {
         let mut holdings = self.holdings();
         holdings.retain(|taken| taken.holding.strong_count() > 0);
-        holdings.extend(holding.held().claims().iter().map(|claim| Taken {
+        let claims = holding.held().claims();
+        // Most scopes ever have one, and a list makes room for four.
+        holdings.reserve_exact(claims.len());
+        holdings.extend(claims.iter().map(|claim| Taken {
             on: claim.on().clone(),
             holding: Arc::downgrade(holding),
             held: Arc::downgrade(holding.held()),

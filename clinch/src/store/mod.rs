@@ -148,7 +148,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// attempt in the key's queue, `queued` is its token: its stream also fires when its turn has come, if it asked this store.
     ///
     /// Dropping it ends the subscription. It may fire for nothing; if it fails to fire, the waiter's poll finds out. An
-    /// expiry need not fire it: the waiter knows when that is due.
+    /// expiry need not fire it: the waiter knows when that is due. Nor need anything in a space that nobody
+    /// [waits for](crate::lease::Space::is_waited_for).
     fn wakeups(&self, on: &ClaimKey, queued: Option<&Token>) -> Wakeups;
 
     /// Whether what wakes attempts in this key's queue is heard already, because others wait there: then one more stream costs

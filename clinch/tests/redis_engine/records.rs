@@ -273,12 +273,13 @@ async fn a_server_that_forgot_the_script_gets_it_again() {
 async fn a_completion_tells_how_many_streams_it_fired() {
     let bench = Bench::start().await;
     let other = Bench::connect(&bench.server).await;
-    let lease = window();
+    let kept = || one(Claim::idempotent(key("k"), TTL));
+    let (lease, on) = (kept(), ClaimKey { space: Space::Idempotency, key: key("k") });
     bench.granted(&lease).await;
     let mut streams = vec![
-        bench.store.wakeups(&on_window(), None),
-        bench.store.wakeups(&on_window(), None),
-        other.wakeups(&on_window(), None),
+        bench.store.wakeups(&on, None),
+        bench.store.wakeups(&on, None),
+        other.wakeups(&on, None),
         other.wakeups(&on_lock(), None),
     ];
     for stream in &mut streams {
@@ -286,12 +287,38 @@ async fn a_completion_tells_how_many_streams_it_fired() {
     }
     let complete =
         async |lease: &Attempt| bench.store.complete(lease, &Record::new("x"), None).await.unwrap().woken;
-    assert_eq!(complete(&window()).await, Some(0), "not its own");
+    assert_eq!(complete(&kept()).await, Some(0), "not its own");
     assert_eq!(complete(&lease).await, Some(3));
     assert_eq!(complete(&lease).await, Some(0), "not again");
     for stream in &mut streams[..3] {
         timeout(LONG, stream.next()).await.unwrap();
     }
+}
+
+/// Whoever finds a duplicate window taken is refused, so nobody is told when it is given back or finished.
+#[tokio::test]
+async fn nobody_is_told_of_a_window_that_ends() {
+    let bench = Bench::start().await;
+    for round in 0..2 {
+        let [released, completed] =
+            ["released", "completed"].map(|name| one(Claim::duplicate(key(name), TTL)));
+        bench.granted(&released).await;
+        bench.granted(&completed).await;
+        if round == 1 {
+            // By their sources, which go another way.
+            bench.server.script_flush();
+        }
+        let release = bench.store.release(&released).await.unwrap();
+        assert_eq!((release.held, release.woken), (true, Some(0)));
+        assert!(bench.complete(&completed, b"", Some(Duration::from_millis(1))).await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let published = || bench.server.command_calls().get("publish").copied().unwrap_or(0);
+    assert_eq!(published(), 0);
+    let lock = one(Claim::exclusive(key("k"), TTL));
+    bench.granted(&lock).await;
+    assert!(held(bench.store.release(&lock).await));
+    assert_eq!(published(), 1, "of a lock they are");
 }
 
 /// Without the right to publish, the record is there all the same, and waiters poll.
@@ -300,9 +327,10 @@ async fn a_user_without_channels_finishes_too() {
     let server = RedisServer::builder().acl_user("app", "on >secret ~clinch:* resetchannels +@all").start();
     let url = server.url_with(0, Some("app"), Some("secret"));
     let store = RedisStore::connect(&url, &StoreOptions::default()).await.unwrap();
-    let lease = window();
+    let kept = || one(Claim::idempotent(key("k"), TTL));
+    let lease = kept();
     assert!(matches!(store.acquire(&lease).await.unwrap(), Verdict::Granted(_)));
     let release = store.complete(&lease, &Record::new(BYTES), None).await.unwrap();
     assert_eq!((release.held, release.woken), (true, Some(0)));
-    assert_eq!(done(&denied(store.acquire(&window()).await)), BYTES);
+    assert_eq!(done(&denied(store.acquire(&kept()).await)), BYTES);
 }

@@ -333,7 +333,8 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
     match (way(lease), lease.claims()) {
         (Way::Plain, [claim]) => {
             let on = claim.on();
-            let call = scripts::RELEASE.call().key(names.key(on)).arg(token).arg(names.channel(on));
+            let call = scripts::RELEASE.call().key(names.key(on)).arg(token);
+            let call = if on.space.is_waited_for() { call.arg(names.channel(on)) } else { call };
             if notes_writers(lease) && on.space == Space::Lock { call.key(names.writer(on)) } else { call }
         }
         (Way::Queued { .. }, [claim]) => {
@@ -362,16 +363,18 @@ pub(super) fn release_known(names: &Names, lease: &Attempt) -> Option<Packed> {
     }
     let (on, token, hash) = (claim.on(), lease.token().as_str(), scripts::RELEASE.hash());
     let (key, channel) = (names.key_parts(on), names.channel_parts(on));
-    let noted = notes_writers(lease) && on.space == Space::Lock;
-    let words = if noted { 7 } else { 6 };
-    let bytes = 2 * length(&key) + token.len() + 2 * length(&channel) + hash.len() + 48;
+    let (noted, told) = (notes_writers(lease) && on.space == Space::Lock, on.space.is_waited_for());
+    let words = 5 + usize::from(noted) + usize::from(told);
+    let writer = if noted { length(&key) + length(&channel) } else { 0 };
+    let bytes = length(&key) + token.len() + length(&channel) + writer + hash.len() + 48;
     let release = Packed::command(words, bytes).word("EVALSHA").word(hash);
     let release = if noted {
         release.word("2").joined(key).word(&names.writer(on))
     } else {
         release.word("1").joined(key)
     };
-    Some(release.word(token).joined(channel))
+    let release = release.word(token);
+    Some(if told { release.joined(channel) } else { release })
 }
 
 /// How long they are together.
@@ -388,7 +391,8 @@ pub(super) fn complete(
     ttl: Option<Duration>,
 ) -> Call {
     let on = claim.on();
-    let call = scripts::COMPLETE.call().key(names.key(on)).arg(lease.token().as_str()).arg(names.channel(on));
+    let channel = if on.space.is_waited_for() { names.channel(on) } else { String::new() };
+    let call = scripts::COMPLETE.call().key(names.key(on)).arg(lease.token().as_str()).arg(channel);
     call.bytes(record.as_bytes()).arg(ttl.map_or(0, millis)).arg(millis(claim.ttl()))
 }
 

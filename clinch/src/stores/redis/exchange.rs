@@ -17,61 +17,67 @@ use crate::stores::quorum::Probation;
 impl Link {
     /// Sends a request, over this connection where it matters, and by this time where there is one; `sending` is told over which, before
     /// the first byte goes out.
-    pub(super) async fn exchange(
-        &self,
+    ///
+    /// Not an `async fn`, which has room for its arguments twice: what is larger than a kilobyte is dear to allocate.
+    pub(super) fn exchange<'a>(
+        &'a self,
         purpose: Purpose,
-        request: Request<'_>,
+        request: Request<'a>,
         over: Option<Arc<Connection>>,
         mut by: Option<Instant>,
         sending: impl FnOnce(&Arc<Connection>),
-    ) -> Result<Value, StoreError> {
+    ) -> impl Future<Output = Result<Value, StoreError>> {
         let alone = over.is_none() && request.needs_own_connection();
-        let connection = match over.or_else(|| self.ready().filter(|_| !alone)) {
-            Some(connection) => connection,
-            None => {
-                // The limit is for all of it.
-                let deadline = *by.get_or_insert_with(|| Instant::now() + self.calls.limit);
-                // Larger, and not part of everybody's future.
-                Box::pin(self.connection_by(deadline, alone)).await?
-            }
-        };
-        let probation = connection.probation.as_ref().filter(|_| purpose == Purpose::Grant);
-        if let Some(refusal) = probation.and_then(Probation::refusal) {
-            return Err(refusal);
-        }
         let (first, mut sequel) = request.first();
-        sending(&connection);
-        let (answer, deadline) = self.send(&connection, purpose, first, by).await?;
-        let answer = match sequel.next(answer) {
-            Next::Answer(answer) => answer,
-            Next::More(more) => {
-                Box::pin(self.send_more(&connection, purpose, more, sequel, deadline)).await?
+        async move {
+            let connection = match over.or_else(|| self.ready().filter(|_| !alone)) {
+                Some(connection) => connection,
+                None => {
+                    // The limit is for all of it.
+                    let deadline = *by.get_or_insert_with(|| Instant::now() + self.calls.limit);
+                    // Larger, and not part of everybody's future.
+                    Box::pin(self.connection_by(deadline, alone)).await?
+                }
+            };
+            let probation = connection.probation.as_ref().filter(|_| purpose == Purpose::Grant);
+            if let Some(refusal) = probation.and_then(Probation::refusal) {
+                return Err(refusal);
             }
-        };
-        self.came_back(&connection, alone, answer)
+            sending(&connection);
+            let (answer, deadline) = self.send(&connection, purpose, first, by).await?;
+            let answer = match sequel.next(answer) {
+                Next::Answer(answer) => answer,
+                Next::More(more) => {
+                    Box::pin(self.send_more(&connection, purpose, more, sequel, deadline)).await?
+                }
+            };
+            self.came_back(&connection, alone, answer)
+        }
     }
 
     /// Sends what there is, and gives its answer, and by when that was due.
-    async fn send(
-        &self,
-        connection: &Arc<Connection>,
+    fn send<'a>(
+        &'a self,
+        connection: &'a Arc<Connection>,
         purpose: Purpose,
         packed: Packed,
         by: Option<Instant>,
-    ) -> Result<(RedisResult<Value>, Instant), StoreError> {
+    ) -> impl Future<Output = Result<(RedisResult<Value>, Instant), StoreError>> {
+        let answers = connection.wire.answers();
         let went = connection.wire.call(purpose, packed);
-        let went = match by {
-            None => went.await,
-            Some(by) => {
-                let answers = connection.wire.answers();
-                let went = Box::pin(timeout_at(by, went)).await;
-                went.unwrap_or_else(|_| Went::Late { silent: connection.wire.answers() == answers })
+        async move {
+            let went = match by {
+                None => went.await,
+                Some(by) => {
+                    let went = Box::pin(timeout_at(by, went)).await;
+                    went.unwrap_or_else(|_| Went::Late { silent: connection.wire.answers() == answers })
+                }
+            };
+            match went {
+                Went::Out(answer, deadline) => Ok((answer, by.unwrap_or(deadline))),
+                Went::Late { silent } => Err(self.late(connection, silent)),
+                Went::Nowhere => Err(self.calls.in_flight.overloaded(self.calls.limit)),
             }
-        };
-        match went {
-            Went::Out(answer, deadline) => Ok((answer, by.unwrap_or(deadline))),
-            Went::Late { silent } => Err(self.late(connection, silent)),
-            Went::Nowhere => Err(self.calls.in_flight.overloaded(self.calls.limit)),
         }
     }
 

@@ -274,17 +274,6 @@ impl Link {
         async move { read(self.exchange(purpose, request, over, None, sending).await) }
     }
 
-    /// The same, with a plain command first, which is enough where nobody holds what is wanted.
-    pub(super) fn run_after<'a>(
-        &'a self,
-        set: Packed,
-        call: &'a (dyn Fn() -> Call + Sync + 'a),
-        sending: impl FnOnce(&Arc<Connection>),
-    ) -> impl Future<Output = Result<Value, StoreError>> {
-        let request = Request::SetOr(set, call);
-        async move { self.exchange(Purpose::Grant, request, None, None, sending).await }
-    }
-
     /// Runs a script that is ready to go by its hash; `call` makes it again where the server does not know it.
     pub(super) fn run_known<'a>(
         &'a self,
@@ -294,23 +283,22 @@ impl Link {
         over: Option<Arc<Connection>>,
         sending: impl FnOnce(&Arc<Connection>),
     ) -> impl Future<Output = Result<Value, StoreError>> {
-        let request = Request::HashOr(by_hash, call);
-        async move { self.exchange(purpose, request, over, None, sending).await }
+        self.exchange(purpose, Request::HashOr(by_hash, call), over, None, sending)
     }
 
     /// The same within a time that is given, as one step of several. `asking`: the server is told that it is asked for a
     /// key that has not all come to it yet.
-    pub(super) fn step(
-        &self,
+    pub(super) fn step<'a>(
+        &'a self,
         purpose: Purpose,
-        call: &Call,
+        call: &'a Call,
         asking: bool,
         over: Option<Arc<Connection>>,
         by: Instant,
         sending: impl FnOnce(&Arc<Connection>),
     ) -> impl Future<Output = Result<Value, StoreError>> {
         let request = if asking { Request::Asking(call) } else { Request::Script(call) };
-        async move { self.exchange(purpose, request, over, Some(by), sending).await }
+        self.exchange(purpose, request, over, Some(by), sending)
     }
 
     /// Runs scripts that have nothing to do with each other in one exchange, which takes one place in flight. `sending` is

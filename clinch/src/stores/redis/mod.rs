@@ -46,6 +46,7 @@ use self::connection::{Connection, Target, is_replica};
 use self::contended::Contended;
 use self::keys::Names;
 use self::link::Link;
+use self::request::Request;
 use self::rights::Of;
 use self::scripts::Call;
 use self::wake::{Source, Wake};
@@ -207,7 +208,10 @@ impl Store for RedisStore {
             let simple = attempt.sent_at().is_none() && self.replicas.is_none() && !self.link.votes();
             let plain = simple && self.contended.is_free(on, attempt.patience());
             let set = if plain { claims::set(&self.names, attempt) } else { None };
-            let queued = if self.replicas.is_none() { queued::acquire(&self.names, attempt) } else { None };
+            let by_hash = || {
+                let queued = queued::acquire(&self.names, attempt);
+                queued.unwrap_or_else(|| Packed::one(&call().by_hash()))
+            };
             let mut flight = Flight { attempt, over: None };
             let sending = |connection: &Arc<Connection>| {
                 attempt.sending();
@@ -217,12 +221,13 @@ impl Store for RedisStore {
                 }
                 flight.over = Some(connection.clone());
             };
-            let answer = match (set, queued) {
-                (Some(set), _) => self.link.run_after(set, &call, sending).await,
-                (_, Some(by_hash)) => {
-                    self.link.run_known(Purpose::Grant, by_hash, &call, None, sending).await
-                }
-                _ => self.link.run(Purpose::Grant, &call(), None, sending).await,
+            let answer = if self.replicas.is_some() {
+                // Larger, and not part of everybody's future.
+                Box::pin(self.link.run(Purpose::Grant, &call(), None, sending)).await
+            } else {
+                let request =
+                    set.map_or_else(|| Request::HashOr(by_hash(), &call), |set| Request::SetOr(set, &call));
+                self.link.exchange(Purpose::Grant, request, None, None, sending).await
             };
             flight.ends(answer.as_ref().err());
             let (answer, too_few) = confirm::read(answer?, self.replicas)?;

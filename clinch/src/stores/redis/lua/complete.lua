@@ -1,7 +1,7 @@
 -- Finishes one exclusive claim: leaves a record in its place, and wakes those who wait.
 -- KEYS[1]  the key
 -- ARGV[1]  the token
--- ARGV[2]  the key's channel
+-- ARGV[2]  the key's channel; empty where nobody waits for the key
 -- ARGV[3]  the record
 -- ARGV[4]  how long the record is kept, in milliseconds; 0: for what is left of the lease
 -- ARGV[5]  the TTL of the lease in milliseconds
@@ -24,6 +24,7 @@ else
   set = redis.pcall('SET', KEYS[1], mark .. ARGV[3], 'PX', ttl)
 end
 if set.err then return set end
+if ARGV[2] == '' then return 0 end
 -- `pcall`: without the right to publish, waiters poll.
 local receivers = redis.pcall('PUBLISH', ARGV[2], '')
 return type(receivers) == 'number' and receivers or 0
