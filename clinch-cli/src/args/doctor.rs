@@ -40,7 +40,7 @@ Exit status:
 #[command(after_long_help = HELP)]
 pub(super) struct RawDoctor {
     /// How long the engine has to answer at all
-    #[arg(long, value_name = "DURATION", default_value = "1500ms", value_parser = |text: &str| duration_in(text, PATIENCE))]
+    #[arg(long, value_name = "DURATION", default_value = "1500ms", value_parser = |text: &str| duration_in(text, PATIENCE), allow_hyphen_values = true)]
     timeout: Duration,
 
     #[command(flatten)]

@@ -18,16 +18,20 @@ fn bad_usage_is_64_and_says_what_is_wrong() {
     for (args, said) in [
         (
             &["--ttl", "0", "--key", "k", "--", "true"][..],
-            "'0' for '--ttl <DURATION>': accepted is 10ms to 1day",
+            "'0' for '--ttl <DURATION>': accepted is 10ms to 24h",
         ),
         (
             &["--ttl", "25h", "--key", "k", "--", "true"],
-            "'25h' for '--ttl <DURATION>': accepted is 10ms to 1day",
+            "'25h' for '--ttl <DURATION>': accepted is 10ms to 24h",
         ),
-        (&["--ttl", "10", "--key", "k", "--", "true"], "time unit needed"),
-        (&["--ttl", "soon", "--key", "k", "--", "true"], "'soon' for '--ttl"),
-        (&["--wait", "2years", "--key", "k", "--", "true"], "'2years' for '--wait"),
-        (&["--grace", "-1s", "--key", "k", "--", "true"], "'-1"),
+        (
+            &["--wait", "2years", "--key", "k", "--", "true"],
+            "'2years' for '--wait <DURATION>': accepted is 0s to 366days",
+        ),
+        (
+            &["--grace", "25h", "--key", "k", "--", "true"],
+            "'25h' for '--grace <DURATION>': accepted is 0s to 24h",
+        ),
         (&["--key", "", "--", "true"], "the key is empty"),
         (&["--key", "a{b", "--", "true"], "stray brace at byte 1"),
         (&["--key", "a\nb", "--", "true"], "control character U+000A"),
@@ -61,6 +65,35 @@ fn bad_usage_is_64_and_says_what_is_wrong() {
     for args in [&[][..], &["nope"], &["--nope"]] {
         let done = plain(args).end();
         assert_eq!((done.code, done.stderr.lines().count()), (64, 1), "{args:?}: {}", done.stderr);
+    }
+}
+
+/// Whatever is given for a time or a number: which option it was, what was given, and what would do.
+#[test]
+fn a_time_that_is_none_is_told_with_what_is_accepted() {
+    let refused = |args: &[&str], said: &str| {
+        let done = plain(args).end();
+        assert_eq!((done.code, done.stdout.as_str()), (64, ""), "{args:?}: {}", done.stderr);
+        assert_eq!(done.stderr, format!("clinch: invalid value {said}\n"), "{args:?}");
+    };
+    let time = "accepted is a time with its unit, such as 500ms, 10s or 2m, from";
+    for given in ["banana", "10", "-1s", "ten seconds", "s", "5 parsecs", "99999999999999999999s"] {
+        for (option, range) in
+            [("--ttl", "10ms to 24h"), ("--wait", "0s to 366days"), ("--grace", "0s to 24h")]
+        {
+            let args = ["run", "--key", "k", option, given, "--", "true"];
+            refused(&args, &format!("'{given}' for '{option} <DURATION>': {time} {range}"));
+        }
+        refused(
+            &["doctor", "--timeout", given],
+            &format!("'{given}' for '--timeout <DURATION>': {time} 1ms to 1m"),
+        );
+        let watch = format!("--watch={given}");
+        refused(&["ls", &watch], &format!("'{given}' for '--watch[=<DURATION>]': {time} 100ms to 1h"));
+    }
+    for given in ["0", "61", "1s", "banana"] {
+        let said = format!("'{given}' for '--seconds <SECONDS>': accepted is a whole number from 1 to 60");
+        refused(&["bench", "--seconds", given], &said);
     }
 }
 
