@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clinch::LockManager;
 use clinch::config::{Config, Source, StoreUrl};
+use clinch::store::ErrorKind;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -26,7 +27,7 @@ impl Engine {
     /// A manager on it; one without an engine, where Clinch is turned off by configuration.
     pub(crate) async fn connect(&self) -> Result<LockManager, Failure> {
         self.warn_of_variables();
-        Ok(self.config.connect().await?)
+        self.config.connect().await.map_err(|error| self.failed(error))
     }
 
     /// A manager on it, also where Clinch is turned off.
@@ -37,7 +38,7 @@ impl Engine {
 
     /// The same, without a word.
     pub(crate) async fn connect_again(&self) -> Result<LockManager, Failure> {
-        Ok(self.turned_on().connect().await?)
+        self.turned_on().connect().await.map_err(|error| self.failed(error))
     }
 
     /// A manager for looking at what the engine has. Where nobody has made this user's own file yet, that is nothing.
@@ -60,8 +61,26 @@ impl Engine {
         }
         config.connect().await.map_err(|error| match not_there(&error) {
             Some(told) => Failure::new(Exit::refused(&error), told).with_remedy(self.how_to_find_it()),
-            None => error.into(),
+            None => self.failed(error),
         })
+    }
+
+    /// Why there is no connection, for whoever typed the address: what a call left behind, and whether a program should ask
+    /// again, is of no use here.
+    fn failed(&self, error: clinch::Error) -> Failure {
+        let clinch::Error::Engine { cause, .. } = &error else { return error.into() };
+        let failure = Failure::new(Exit::refused(&error), cause.message());
+        // What is wrong with a file is said with what to do about it.
+        let is_server = self.config.store.scheme() != "sqlite";
+        match cause.kind() {
+            ErrorKind::Unavailable | ErrorKind::Timeout if is_server => {
+                let named = self.config.source("store");
+                failure.with_remedy(format!(
+                    "see whether it runs there, and whether the address from {named} is right"
+                ))
+            }
+            _ => failure,
+        }
     }
 
     /// What to do about a file that is not there.

@@ -20,6 +20,14 @@ impl Failure {
         Self { exit, message: Some(message.into()), remedy: None }
     }
 
+    /// The same, with what was not done.
+    pub(crate) fn without(mut self, undone: &str) -> Self {
+        if let Some(message) = &mut self.message {
+            *message = format!("{message}; {undone}");
+        }
+        self
+    }
+
     /// The same, with what to try.
     pub(crate) fn with_remedy(self, remedy: String) -> Self {
         Self { remedy: Some(remedy), ..self }
