@@ -71,14 +71,17 @@ impl Engine {
         let clinch::Error::Engine { cause, .. } = &error else { return error.into() };
         let failure = Failure::new(Exit::refused(&error), cause.message());
         // What is wrong with a file is said with what to do about it.
-        let is_server = self.config.store.scheme() != "sqlite";
+        if self.config.store.scheme() == "sqlite" {
+            return failure;
+        }
+        let named = self.config.source("store");
         match cause.kind() {
-            ErrorKind::Unavailable | ErrorKind::Timeout if is_server => {
-                let named = self.config.source("store");
-                failure.with_remedy(format!(
-                    "see whether it runs there, and whether the address from {named} is right"
-                ))
-            }
+            ErrorKind::Unavailable | ErrorKind::Timeout => failure.with_remedy(format!(
+                "see whether it runs there, and whether the address from {named} is right"
+            )),
+            ErrorKind::Auth => failure.with_remedy(format!(
+                "see whether the address from {named} has the right user and password, and what that user may do"
+            )),
             _ => failure,
         }
     }

@@ -145,9 +145,13 @@ fn an_engine_that_refuses_or_is_none_is_69() {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
         }
     });
+    let rights =
+        "see whether the address from --store has the right user and password, and what that user may do";
     for (url, said) in [
         (locked.url_with(0, None, Some("wrong-secret")), "credentials"),
+        (locked.url_with(0, None, Some("wrong-secret")), rights),
         (locked.url_with(0, None, None), "NOAUTH"),
+        (locked.url_with(0, None, None), rights),
         (replica.url(), "read-only replica"),
         (web_url, "does not speak Redis"),
     ] {
