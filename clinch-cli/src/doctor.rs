@@ -44,11 +44,12 @@ impl Doctor {
             Ok(locks) => locks.diagnose(LOOK).await,
             Err(failure) if failure.exit() == Exit::UNAVAILABLE => {
                 let mut diagnosis = Diagnosis::default();
-                let remedy = if self.engine.shown().starts_with("sqlite:") {
+                let usual = if self.engine.shown().starts_with("sqlite:") {
                     "see whether this is a file of Clinch's, and whether this user may read and write it and its directory"
                 } else {
                     "see whether the engine runs, and whether its address and its credentials are right"
                 };
+                let remedy = failure.remedy().unwrap_or(usual);
                 diagnosis.finding("unreachable", Severity::Error, failure.message(), remedy);
                 diagnosis
             }
@@ -77,7 +78,7 @@ impl Doctor {
 
     /// Within the patience, whatever the configuration allows.
     async fn connect(&self) -> Result<LockManager, Failure> {
-        timeout(self.patience, self.engine.look()).await.unwrap_or_else(|_| {
+        timeout(self.patience, self.engine.look_closely()).await.unwrap_or_else(|_| {
             let what = format!("no answer from {} within {:?}", self.engine.shown(), self.patience);
             Err(Failure::new(Exit::UNAVAILABLE, what))
         })

@@ -1,10 +1,13 @@
 //! The engine that a command talks to.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use clinch::LockManager;
-use clinch::config::Config;
+use clinch::config::{Config, Source, StoreUrl};
+use clinch::store::ErrorKind;
 
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::message::say;
 use crate::state;
@@ -24,20 +27,90 @@ impl Engine {
     /// A manager on it; one without an engine, where Clinch is turned off by configuration.
     pub(crate) async fn connect(&self) -> Result<LockManager, Failure> {
         self.warn_of_variables();
-        Ok(self.config.connect().await?)
+        self.config.connect().await.map_err(|error| self.failed(error))
     }
 
-    /// A manager on it, also where Clinch is turned off: for looking at what the engine has.
+    /// A manager on it, also where Clinch is turned off.
     pub(crate) async fn connect_anyway(&self) -> Result<LockManager, Failure> {
         self.warn_of_variables();
-        self.look().await
+        self.connect_again().await
     }
 
     /// The same, without a word.
+    pub(crate) async fn connect_again(&self) -> Result<LockManager, Failure> {
+        self.turned_on().connect().await.map_err(|error| self.failed(error))
+    }
+
+    /// A manager for looking at what the engine has. Where nobody has made this user's own file yet, that is nothing.
     pub(crate) async fn look(&self) -> Result<LockManager, Failure> {
+        self.warn_of_variables();
+        let Some(file) = self.own_file_to_come() else { return self.look_closely().await };
+        let file = file.display();
+        say(&format!("note: no engine is named, and {file} is not there yet: {TO_COME}"));
+        Ok(LockManager::memory())
+    }
+
+    /// The same, without a word. A file that is not there is an error: whoever only looks makes none, least of all one whose
+    /// name was mistyped.
+    pub(crate) async fn look_closely(&self) -> Result<LockManager, Failure> {
+        let mut config = self.turned_on();
+        if config.store.scheme() == "sqlite" {
+            // A `?` of the path itself is escaped.
+            let url = config.store.expose().split('?').next().unwrap_or_default();
+            config.store = StoreUrl::new(format!("{url}?mode=rw"));
+        }
+        config.connect().await.map_err(|error| match not_there(&error) {
+            Some(told) => Failure::new(Exit::refused(&error), told).with_remedy(self.how_to_find_it()),
+            None => self.failed(error),
+        })
+    }
+
+    /// Why there is no connection, for whoever typed the address: what a call left behind, and whether a program should ask
+    /// again, is of no use here.
+    fn failed(&self, error: clinch::Error) -> Failure {
+        let clinch::Error::Engine { cause, .. } = &error else { return error.into() };
+        let failure = Failure::new(Exit::refused(&error), cause.message());
+        // What is wrong with a file is said with what to do about it.
+        if self.config.store.scheme() == "sqlite" {
+            return failure;
+        }
+        let named = self.config.source("store");
+        match cause.kind() {
+            ErrorKind::Unavailable | ErrorKind::Timeout => failure.with_remedy(format!(
+                "see whether it runs there, and whether the address from {named} is right"
+            )),
+            ErrorKind::Auth => failure.with_remedy(format!(
+                "see whether the address from {named} has the right user and password, and what that user may do"
+            )),
+            _ => failure,
+        }
+    }
+
+    /// What to do about a file that is not there.
+    fn how_to_find_it(&self) -> String {
+        if self.is_default() {
+            return TO_COME.to_owned();
+        }
+        let named = self.config.source("store");
+        format!(
+            "see whether the path from {named} is right; what takes locks there, such as `clinch run`, makes it"
+        )
+    }
+
+    fn turned_on(&self) -> Config {
         let mut config = self.config.clone();
         config.enabled = true;
-        Ok(config.connect().await?)
+        config
+    }
+
+    /// This user's own file, if it is the engine because none was named, and has not been made yet.
+    pub(crate) fn own_file_to_come(&self) -> Option<PathBuf> {
+        default_file().filter(|file| self.is_default() && matches!(file.try_exists(), Ok(false)))
+    }
+
+    /// Whether no engine was named.
+    fn is_default(&self) -> bool {
+        matches!(self.config.source("store"), Source::Given(by) if by == DEFAULT)
     }
 
     /// A name that was written wrongly would leave a command with another engine than the one that was meant.
@@ -49,10 +122,27 @@ impl Engine {
     }
 }
 
+/// Where the address of the default engine is from.
+pub(crate) const DEFAULT: &str = "default of the program";
+
+/// What is said of its file before it is there.
+const TO_COME: &str = "the first `clinch run` makes it; --store or CLINCH_STORE names another engine";
+
+/// What is said of a file that is not there, if that is what is wrong.
+fn not_there(error: &clinch::Error) -> Option<&str> {
+    let clinch::Error::Engine { cause, .. } = error else { return None };
+    let kind = cause.cause()?.downcast_ref().map(io::Error::kind)?;
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory).then(|| cause.message())
+}
+
 /// Where the default engine is: a file for this user on this machine, so that nothing has to be set up. `None` for a user
 /// without a home.
 pub(crate) fn default_url() -> Option<String> {
-    file_url(&state::folder()?.join("clinch.db"))
+    file_url(&default_file()?)
+}
+
+fn default_file() -> Option<PathBuf> {
+    Some(state::folder()?.join("clinch.db"))
 }
 
 /// The address of a SQLite file. `None` for a path that is no text.

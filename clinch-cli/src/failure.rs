@@ -11,16 +11,31 @@ pub(crate) struct Failure {
     exit: Exit,
     /// Nothing, where there is nobody to tell.
     message: Option<String>,
+    /// What to try, if more is known of that than the message says.
+    remedy: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: Some(message.into()) }
+        Self { exit, message: Some(message.into()), remedy: None }
+    }
+
+    /// The same, with what was not done.
+    pub(crate) fn without(mut self, undone: &str) -> Self {
+        if let Some(message) = &mut self.message {
+            *message = format!("{message}; {undone}");
+        }
+        self
+    }
+
+    /// The same, with what to try.
+    pub(crate) fn with_remedy(self, remedy: String) -> Self {
+        Self { remedy: Some(remedy), ..self }
     }
 
     /// One that everybody knows of already.
     pub(crate) const fn quiet(exit: Exit) -> Self {
-        Self { exit, message: None }
+        Self { exit, message: None, remedy: None }
     }
 
     pub(crate) const fn exit(&self) -> Exit {
@@ -30,6 +45,11 @@ impl Failure {
     /// What there is to say.
     pub(crate) fn message(&self) -> &str {
         self.message.as_deref().unwrap_or_default()
+    }
+
+    /// What to try.
+    pub(crate) fn remedy(&self) -> Option<&str> {
+        self.remedy.as_deref()
     }
 
     pub(crate) const fn is_quiet(&self) -> bool {
@@ -44,7 +64,10 @@ impl Failure {
     /// Says it.
     pub(crate) fn tell(self) -> Exit {
         if let Some(message) = self.message {
-            say(&message);
+            match self.remedy {
+                Some(remedy) => say(&format!("{message}; {remedy}")),
+                None => say(&message),
+            }
         }
         self.exit
     }

@@ -32,7 +32,7 @@ impl Inspect {
     }
 
     async fn inspect(&self) -> Result<Exit, Failure> {
-        let locks = self.engine.connect_anyway().await?;
+        let locks = self.engine.look().await?;
         let holders = holders_of(&locks, &self.key).await?;
         let exit = if holders.is_empty() { Exit::NO } else { Exit::OK };
         let written = if self.output.json {

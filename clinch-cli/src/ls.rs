@@ -36,7 +36,8 @@ impl Ls {
     }
 
     async fn list(&self) -> Result<Exit, Failure> {
-        let locks = self.engine.connect_anyway().await?;
+        let mut to_come = self.engine.own_file_to_come();
+        let mut locks = self.engine.look().await?;
         if self.output.json {
             return self.lines(&locks).await;
         }
@@ -48,6 +49,10 @@ impl Ls {
             write(&text)?;
             let Some(pause) = self.watch else { return Ok(Exit::OK) };
             sleep(pause).await;
+            if to_come.as_ref().is_some_and(|file| file.exists()) {
+                locks = self.engine.look_closely().await?;
+                to_come = None;
+            }
             if !self.clear {
                 write("\n")?;
             }

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::engine::RawEngine;
 use super::output::RawOutput;
+use super::values::whole_in;
 use crate::bench::Bench;
 use crate::failure::Failure;
 
@@ -42,11 +43,11 @@ Exit status:
 #[command(after_long_help = HELP)]
 pub(super) struct RawBench {
     /// How long each of the five figures is measured [1 to 60]
-    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(1..=60))]
+    #[arg(long, default_value = "1", value_parser = |text: &str| whole_in(text, 1..=60_u64))]
     seconds: u64,
 
     /// How many tasks are `many` [1 to 1000]
-    #[arg(long, value_name = "TASKS", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "TASKS", default_value = "32", value_parser = |text: &str| whole_in(text, 1..=1000_u32))]
     concurrency: u32,
 
     #[command(flatten)]

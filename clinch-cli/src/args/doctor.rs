@@ -22,7 +22,7 @@ Looks at what can cost a lease: whether the engine answers and how fast, its
 version, whether it evicts keys, whether it keeps them over a restart, its
 replicas, what its user may do, and how far its clock is from this machine's.
 Each finding says what to change. What the user may not see is shown as not
-known. Nothing is changed.
+known. Nothing is changed, and no SQLite file is made.
 
 JSON: one object with store, prefix, reachable, facts (name, value, unknown) and
 findings (name, severity: error, warning or note, problem, remedy).
@@ -40,7 +40,7 @@ Exit status:
 #[command(after_long_help = HELP)]
 pub(super) struct RawDoctor {
     /// How long the engine has to answer at all
-    #[arg(long, value_name = "DURATION", default_value = "1500ms", value_parser = |text: &str| duration_in(text, PATIENCE))]
+    #[arg(long, value_name = "DURATION", default_value = "1500ms", value_parser = |text: &str| duration_in(text, PATIENCE), allow_hyphen_values = true)]
     timeout: Duration,
 
     #[command(flatten)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clinch::config::Config;
 
-use crate::engine::{Engine, default_url};
+use crate::engine::{DEFAULT, Engine, default_url};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -67,7 +67,7 @@ impl RawEngine {
             loader = loader.file(file);
         }
         if let Some(url) = default_url {
-            loader = loader.set("store", "default of the program", url);
+            loader = loader.set("store", DEFAULT, url);
         }
         for (field, flag, value) in [("store", "--store", &self.store), ("prefix", "--prefix", &self.prefix)]
         {

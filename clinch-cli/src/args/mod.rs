@@ -133,7 +133,10 @@ fn stop(error: &clap::Error) -> Stop {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             format!("nothing to do; usage: {usage}{}; `--help` says more", commands(&text))
         }
-        ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument | ErrorKind::InvalidSubcommand => {
+        ErrorKind::InvalidSubcommand => {
+            format!("{problem}{}; usage: {usage}; `--help` lists them", meant(error))
+        }
+        ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument => {
             format!("{problem}{}; usage: {usage}", meant(error))
         }
         _ => problem,

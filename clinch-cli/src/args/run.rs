@@ -9,7 +9,7 @@ use clap::Args;
 use clinch::Key;
 
 use super::engine::RawEngine;
-use super::values::{LABEL_BYTES, key, label, ttl, wait};
+use super::values::{LABEL_BYTES, grace, key, label, ttl, wait, whole_in};
 use crate::failure::Failure;
 use crate::run::{Job, Place};
 
@@ -82,17 +82,17 @@ pub(super) struct RawRun {
     ///
     /// It is renewed every third of this as long as the command runs. The longer it is, the longer an outage of the
     /// engine the command survives, and the longer others wait after a crash.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = ttl)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = ttl, allow_hyphen_values = true)]
     ttl: Duration,
 
     /// How long to wait for the lock if somebody else has it [0s: not at all]
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = wait)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = wait, allow_hyphen_values = true)]
     wait: Duration,
 
-    /// How long the command has, once the lease is lost, from TERM to KILL
+    /// How long the command has, once the lease is lost, from TERM to KILL [0s to 24h]
     ///
     /// It runs without a lock meanwhile: keep it short.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = grace, allow_hyphen_values = true)]
     grace: Duration,
 
     /// What others are told about who holds the lock [default: the command's file name]
@@ -130,7 +130,7 @@ impl RawRun {
 }
 
 fn limit(text: &str) -> Result<NonZeroU32, String> {
-    text.parse().map_err(|_| format!("accepted is a whole number from 1 to {}", u32::MAX))
+    whole_in(text, NonZeroU32::MIN..=NonZeroU32::MAX)
 }
 
 /// The command's file name, cut to what a label may be.

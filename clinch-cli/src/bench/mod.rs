@@ -90,7 +90,7 @@ impl Bench {
         let first = self.engine.connect_anyway().await?;
         // As another process would have it; but an engine inside the process is another one for each manager.
         let is_memory = self.engine.config.store.scheme() == "memory";
-        let second = if is_memory { first.clone() } else { self.engine.look().await? };
+        let second = if is_memory { first.clone() } else { self.engine.connect_again().await? };
         let keys = Keys::new();
         let ended = tokio::select! {
             biased;
@@ -132,7 +132,7 @@ impl Bench {
 
     /// How many leases are left.
     async fn left(&self, keys: &Keys) -> Result<usize, Failure> {
-        let locks = self.engine.look().await?;
+        let locks = self.engine.connect_again().await?;
         let mut left = 0;
         for key in keys.all(self.concurrency)? {
             left += holders_of(&locks, &key).await?.len();

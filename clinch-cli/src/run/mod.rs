@@ -79,7 +79,7 @@ async fn run(job: &Job) -> Exit {
         signal = signals.next() => return gave_up(job, signal),
         locks = job.engine.connect() => match locks {
             Ok(locks) => locks,
-            Err(failure) => return failure.tell(),
+            Err(failure) => return failure.without("nothing was run").tell(),
         },
     };
     if !job.engine.config.enabled {
@@ -212,7 +212,7 @@ fn refused(job: &Job, error: &Error) -> Exit {
         Error::LockNotAcquired { denied, .. } => not_acquired(job, denied),
         _ => None,
     };
-    say(&said.unwrap_or_else(|| error.to_string()));
+    say(&said.unwrap_or_else(|| format!("{error}; nothing was run")));
     Exit::refused(error)
 }
 

@@ -132,11 +132,16 @@ impl Serve {
         let locks = tokio::select! {
             biased;
             () = signals.next() => return Ok(Exit::OK),
-            locks = self.engine.connect_anyway() => locks?,
+            locks = self.connect() => locks?,
         };
         let served = self.serve_on(listener, address, locks.clone(), releases, recorder, &mut signals).await;
         give_back(&locks).await;
         served.map(|()| Exit::OK)
+    }
+
+    /// The playground takes locks, and so it makes a file for them; the console only looks.
+    async fn connect(&self) -> Result<LockManager, Failure> {
+        if self.has_playground { self.engine.connect_anyway().await } else { self.engine.look().await }
     }
 
     async fn serve_on(

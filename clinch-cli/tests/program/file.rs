@@ -126,6 +126,74 @@ fn the_command_is_told_a_fence_that_rises() {
     assert!(first < second, "{first} {second}");
 }
 
+/// Whoever only looks makes no file: one that was mistyped would look like an engine on which nothing is held.
+#[test]
+fn a_file_that_is_not_there_is_told_by_all_who_only_look() {
+    let home = home();
+    for file in ["mistyped.db", "no/such/folder/mistyped.db"] {
+        let path = home.path().join(file);
+        let store = format!("sqlite://{}", path.display());
+        for args in
+            [&["ls"][..], &["ls", "--json"], &["inspect", "k"], &["release", "k", "--force"], &["doctor"]]
+        {
+            for flag in [&[][..], &["--store", &store]] {
+                let variable = [("CLINCH_STORE", Some(store.as_str()))];
+                let done =
+                    with_env(if flag.is_empty() { &variable } else { &[] }, &[args, flag].concat()).end();
+                assert_eq!(done.code, 69, "{args:?}: {}{}", done.stdout, done.stderr);
+                let said = if args == ["doctor"] { &done.stdout } else { &done.stderr };
+                let named = if flag.is_empty() { "CLINCH_STORE" } else { "--store" };
+                let told = format!("SQLite at {}: there is no such file, and none was made", path.display());
+                for part in
+                    [told.as_str(), &format!("see whether the path from {named} is right"), "`clinch run`"]
+                {
+                    assert!(said.contains(part), "{args:?}: no {part} in {said}");
+                }
+                assert!(done.stderr.lines().count() <= 1, "{}", done.stderr);
+            }
+        }
+    }
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "nothing was made");
+    // What takes a lock makes the file, and from then on it can be looked at.
+    let store = format!("sqlite://{}/locks.db", home.path().display());
+    let env = [&[("CLINCH_STORE", Some(store.as_str()))], &PATIENT[..]].concat();
+    assert_eq!(with_env(&env, &["run", "--key", "k", "--", "true"]).end(), ended(0, ""));
+    assert_eq!(
+        with_env(&env, &["ls"]).end(),
+        Ended { stdout: "nothing is held\n".to_owned(), ..ended(0, "") }
+    );
+}
+
+/// The file that needs no setting up needs none for looking either: before anybody took a lock, nothing is held.
+#[test]
+fn before_the_first_lock_nothing_is_held_and_nothing_is_made() {
+    let home = home();
+    for (args, code, stdout) in [
+        (&["ls"][..], 0, "nothing is held\n"),
+        (&["ls", "--json"], 0, ""),
+        (&["inspect", "k"], 1, "`k` is free\n"),
+        (&["release", "k", "--force", "--yes"], 1, "`k` is free; nothing was released\n"),
+    ] {
+        let done = clinch(home.path(), args).end();
+        assert_eq!((done.code, done.stdout.as_str()), (code, stdout), "{args:?}: {}", done.stderr);
+        let file = home.path().join(".local/state/clinch/clinch.db");
+        let note = format!("clinch: note: no engine is named, and {} is not there yet", file.display());
+        assert!(done.stderr.starts_with(&note) && done.stderr.contains("CLINCH_STORE"), "{}", done.stderr);
+        assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+    }
+    let doctor = clinch(home.path(), &["doctor"]).end();
+    assert_eq!((doctor.code, doctor.stderr.as_str()), (69, ""), "{}", doctor.stdout);
+    assert!(doctor.stdout.contains("to change: the first `clinch run` makes it"), "{}", doctor.stdout);
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "nothing was made");
+
+    // Who watches meanwhile sees the first one come.
+    let mut watch = clinch(home.path(), &["ls", "--watch=100ms"]);
+    watch.expect_line("nothing is held");
+    let job = holding(home.path(), &["--key", "first"]);
+    while !watch.line().starts_with("first ") {}
+    assert_eq!(job.finish(), ended(0, ""));
+}
+
 /// A file that is none of ours is left as it is.
 #[test]
 fn a_file_that_cannot_be_used_is_69_and_stays_as_it_is() {
@@ -207,11 +275,11 @@ fn a_full_disk_is_69_and_costs_nothing() {
 #[test]
 fn a_file_can_be_looked_at_closely_and_measured() {
     let home = home();
-    let doctor = clinch(home.path(), &["doctor", "--timeout", "20s"]).end();
-    assert_eq!((doctor.code, doctor.stderr.as_str()), (0, ""), "{}", doctor.stdout);
-    assert!(doctor.stdout.lines().any(|line| line.ends_with(" sqlite")), "{}", doctor.stdout);
     let bench = clinch(home.path(), &["bench", "--json", "--concurrency", "4"]).end();
     assert_eq!((bench.code, bench.stderr.as_str()), (0, ""));
     let bench: Value = serde_json::from_str(&bench.stdout).unwrap();
     assert_eq!((&bench["left"], bench["figures"].as_array().unwrap().len()), (&0.into(), 5));
+    let doctor = clinch(home.path(), &["doctor", "--timeout", "20s"]).end();
+    assert_eq!((doctor.code, doctor.stderr.as_str()), (0, ""), "{}", doctor.stdout);
+    assert!(doctor.stdout.lines().any(|line| line.ends_with(" sqlite")), "{}", doctor.stdout);
 }

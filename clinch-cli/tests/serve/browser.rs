@@ -89,6 +89,72 @@ fn a_hundred_are_fired_and_one_is_taken() {
     assert_quiet(&browser);
 }
 
+/// Whichever button is pressed, and whatever is chosen in between: with its key a payment is one payment, until a new key is
+/// asked for.
+///
+/// Proves: B9, B13
+#[test]
+fn a_payment_is_one_payment_however_one_plays() {
+    let serve = serve(&[]);
+    let browser = open(&serve);
+    browser.wait_for("!document.getElementById('playground').hidden");
+    browser.resize(1280, 1400); // all of it, so that nothing has to be scrolled to
+    browser.click(".target input[value=payments] + span");
+    let key = browser.text("#form-key");
+    assert!(key.starts_with("Idempotency-Key: \"form-"), "{key}");
+    let _ = browser.eval("(document.getElementById('work').value = '1000')");
+    browser.click("#fire");
+    browser.wait_for("document.getElementById('storm-note').textContent.includes('about payment 1.')");
+
+    // Another time to take, and straight from the page instead of from the server.
+    let _ = browser.eval("(document.getElementById('work').value = '500')");
+    let answered = |what: &str| {
+        browser.click("#once");
+        browser.wait_for("document.getElementById('answer').textContent.includes('\"')");
+        let answer = browser.text("#answer");
+        assert!(answer.starts_with("201 Created") && answer.contains(what), "{answer}");
+        assert!(answer.contains("\"amount\": 100"), "{answer}");
+        answer
+    };
+    assert!(answered("\"payment\": 1\n").contains("Idempotency-Replayed: true"));
+    // Who has shown the token in between is still the same one.
+    browser.click("#token-button");
+    browser.type_in("#token-input", serve.token().unwrap());
+    browser.press("\u{e007}");
+    browser.wait_for("document.getElementById('token-text').textContent === 'Token set'");
+    browser.click("#fire");
+    browser.wait_for("document.querySelectorAll('.cell[data-is=replayed]').length === 100");
+    assert_eq!(browser.text(".tally .replayed"), "100replayed");
+
+    browser.click("#new-key");
+    assert_ne!(browser.text("#form-key"), key);
+    assert!(!answered("\"payment\": 2\n").contains("Idempotency-Replayed"));
+    // What is to be typed into a shell is the same request.
+    let typed = browser.eval("document.getElementById('curl').textContent");
+    let typed = typed.as_str().unwrap();
+    let form = browser.text("#form-key").replace("Idempotency-Key: \"form-", "").replace('"', "");
+    assert!(typed.contains(&format!("-d '{{\"amount\":100,\"form\":{form}}}'")), "{typed}");
+
+    // What has no such key shows none.
+    browser.click(".target input[value=orders] + span");
+    assert_eq!(browser.eval("document.getElementById('form').hidden"), true);
+    assert_quiet(&browser);
+}
+
+/// A form is the same form, whoever sends it on: the server a hundred times, or the page.
+#[test]
+fn one_that_is_sent_while_a_hundred_are_under_way_is_their_duplicate() {
+    let serve = serve(&[]);
+    let browser = open(&serve);
+    browser.wait_for("!document.getElementById('playground').hidden");
+    let _ = browser.eval("(document.getElementById('work').selectedOptions[0].value = '4500')");
+    browser.click("#fire");
+    browser.wait_for("document.querySelectorAll('.cell[data-is=refused]').length === 99");
+    browser.click("#once");
+    browser.wait_for("document.getElementById('answer').textContent.startsWith('429 ')");
+    assert_quiet(&browser);
+}
+
 /// Proves: B13
 #[test]
 fn a_lock_appears_and_vanishes() {

@@ -161,3 +161,17 @@ fn a_configuration_that_cannot_be_used_is_said() {
     assert_eq!(ended.code, Some(74));
     assert!(ended.stderr.contains("/nowhere/at/all/audit.log"), "{}", ended.stderr);
 }
+
+/// The console only looks, so it makes no file; the playground takes locks.
+#[test]
+fn a_file_that_is_not_there_is_made_for_the_playground_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite://{}/clinch.db", folder.path().display());
+    let ended = refused(&[], &["--listen", "127.0.0.1:0", "--store", &store]);
+    assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+    let said = "there is no such file, and none was made; see whether the path from --store is right";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    drop(serve(&["--store", &store, "--playground"]));
+    drop(serve(&["--store", &store]));
+}

@@ -109,6 +109,20 @@ fn a_payment_is_carried_out_once_and_answered_again() {
         let number = first.split("\"status\":201").nth(1).unwrap().split("\"number\":").nth(1).unwrap();
         let number = number.split('}').next().unwrap();
         assert_eq!(again.matches(&format!("\"number\":{number}}}")).count(), 30, "of one payment: {again}");
+        assert_eq!(first.matches("\"replayed\":true").count(), 0, "{first}");
+        assert_eq!(again.matches("\"replayed\":true").count(), 30, "{again}");
+        // How long it takes is no part of what is paid; the amount is.
+        let payment = |work_ms: u32, amount: u32| {
+            serve
+                .post(&format!("/demo/payments?work_ms={work_ms}"))
+                .header("Idempotency-Key", "\"form-7\"")
+                .json(&format!("{{\"amount\": {amount}, \"form\": 7}}"))
+                .send()
+        };
+        let alone = payment(1, 100);
+        assert_eq!((alone.status, alone.header("idempotency-replayed")), (201, Some("true")));
+        assert_eq!(alone.json()["payment"].to_string(), number);
+        assert_eq!(payment(1, 200).status, 422, "another payment under the same key");
     });
 }
 

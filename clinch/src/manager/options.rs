@@ -1,20 +1,17 @@
 //! How a lock is wanted.
 
+mod check;
+mod wanted;
+
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+#[cfg(feature = "submit")]
+pub(crate) use self::check::check_name;
 use super::limit::Limit;
-use super::line::Shape;
 use super::time::Time;
-use crate::error::Error;
 use crate::key::Key;
-use crate::lease::{Claim, Fence};
-
-/// The shortest pause between two polls.
-const MIN_RETRY: Duration = Duration::from_millis(1);
-/// The longest time for which a fair lock may be kept for one whose turn it is.
-const LONGEST_CONFIRM: Duration = Duration::from_secs(60);
 
 /// How a lock is wanted. The TTL is required: there is no way to take a lock that never expires.
 ///
@@ -369,181 +366,6 @@ impl LockOptions {
         self.rest.get_or_insert_default().name = Some(name.into());
         self
     }
-
-    /// All of it; what is left here asks for no more than a lock.
-    pub(super) const fn take(&mut self) -> Self {
-        let rest = Self::for_time(self.ttl);
-        std::mem::replace(self, rest)
-    }
-
-    /// For how long it is wanted.
-    pub(super) const fn ttl(&self) -> Duration {
-        self.ttl.get()
-    }
-
-    /// For how long it is waited for.
-    pub(super) const fn waits_for(&self) -> Duration {
-        self.wait.get()
-    }
-
-    /// Whether it is tried once.
-    pub(super) fn is_try(&self) -> bool {
-        self.wait == Time::ZERO
-    }
-
-    /// The pause between two polls.
-    pub(super) const fn polls_every(&self) -> Duration {
-        self.retry_interval.get()
-    }
-
-    /// For how long its turn in the engine's queue is kept for it, if it is to stand in that.
-    pub(super) fn kept_for(&self) -> Option<Duration> {
-        self.fair.map(Time::get)
-    }
-
-    /// The word for people.
-    pub(super) fn word(&self) -> Option<&str> {
-        self.rest.as_ref()?.label.as_deref()
-    }
-
-    /// How it is called in metrics and logs.
-    pub(super) fn called(&self) -> Option<&str> {
-        self.rest.as_ref()?.name.as_deref()
-    }
-
-    /// The permits that are wanted with it.
-    pub(super) fn limits(&self) -> &[Limited] {
-        self.rest.as_ref().map_or(&[], |rest| &rest.limits)
-    }
-
-    /// Checks everything that can be wrong, and cuts the TTL to whole milliseconds.
-    pub(crate) fn check(&mut self, max_ttl: Duration) -> Result<(), Error> {
-        self.ttl = checked_ttl("ttl", self.ttl, max_ttl)?;
-        if let Some(rest) = &mut self.rest {
-            for limited in &mut rest.limits {
-                limited.ttl = checked_ttl("permit_ttl", Time::of(limited.ttl), max_ttl)?.get();
-            }
-        }
-        if !self.is_try() {
-            self.check_waiting()?;
-        }
-        if let Some(every) = self.renewal.and_then(|renewal| renewal.every) {
-            self.check_renewal(every.get())?;
-        }
-        if let Some(rest) = &self.rest {
-            rest.check()?;
-        }
-        if self.fenced || self.fair.is_some() {
-            return self.check_kind();
-        }
-        Ok(())
-    }
-
-    fn check_waiting(&self) -> Result<(), Error> {
-        let (wait, retry) = (self.wait.get(), self.retry_interval.get());
-        if wait > Self::MAX_WAIT {
-            return Err(Error::option("wait", &format!("{wait:?}"), "accepted is 0 to 366 days"));
-        }
-        if !(MIN_RETRY..=Self::MAX_WAIT).contains(&retry) {
-            let accepted = "with a `wait`, accepted is 1 ms to 366 days; a waiter never spins";
-            return Err(Error::option("retry_interval", &format!("{retry:?}"), accepted));
-        }
-        Ok(())
-    }
-
-    fn check_renewal(&self, every: Duration) -> Result<(), Error> {
-        if !(MIN_RETRY..=self.shortest_ttl() / 2).contains(&every) {
-            let accepted = format!("accepted is 1 ms to half the TTL of {:?}", self.shortest_ttl());
-            return Err(Error::option("renew_every", &format!("{every:?}"), accepted));
-        }
-        Ok(())
-    }
-
-    /// Whether it is a try of what every engine can do, and that only a holder of the key itself stands in the way of.
-    pub(super) fn is_simple_try(&self) -> bool {
-        self.is_try() && !self.shared && !self.fenced && self.fair.is_none() && self.limits().is_empty()
-    }
-
-    /// What such a lock must have in common with another one for the one to go on with the other's attempt.
-    pub(super) fn shape(&self) -> Shape {
-        let label = self.word().map(str::to_owned);
-        Shape { ttl: self.ttl(), label, fenced: self.fenced, takes_passes: self.local_pass }
-    }
-
-    /// The claim of such a lock on a key. A fenced one has no floor yet.
-    pub(super) fn lock_on(&self, key: Key) -> Claim {
-        let lock = if self.shared { Claim::shared } else { Claim::exclusive };
-        let claim = lock(key, self.ttl());
-        if self.fenced { claim.fenced(Fence::new(0)) } else { claim }
-    }
-
-    /// Checks what cannot go together.
-    fn check_kind(&self) -> Result<(), Error> {
-        if self.fenced && self.shared {
-            return Err(Error::option("fenced", &true, "accepted is an exclusive lock, not a `shared` one"));
-        }
-        let Some(confirm) = self.kept_for() else { return Ok(()) };
-        if self.shared || !self.limits().is_empty() {
-            let accepted = "accepted is an exclusive lock without a limit";
-            return Err(Error::option("fair", &true, accepted));
-        }
-        if !(Self::MIN_TTL..=LONGEST_CONFIRM).contains(&confirm) {
-            let accepted = format!("accepted is {:?} to {LONGEST_CONFIRM:?}", Self::MIN_TTL);
-            return Err(Error::option("fair_within", &format!("{confirm:?}"), accepted));
-        }
-        Ok(())
-    }
-
-    fn shortest_ttl(&self) -> Duration {
-        self.limits().iter().map(|limited| limited.ttl).fold(self.ttl(), Duration::min)
-    }
-
-    /// The time from one renewal to the next, and for how long, if the lease is renewed.
-    pub(super) fn renewal_interval(&self) -> Option<(Duration, Duration)> {
-        self.renewal.map(|renewal| {
-            (renewal.every.map_or_else(|| self.shortest_ttl() / 3, Time::get), renewal.up_to.get())
-        })
-    }
-}
-
-impl Rest {
-    fn check(&self) -> Result<(), Error> {
-        if let Some(label) = &self.label
-            && (label.len() > LockOptions::MAX_LABEL_BYTES || label.contains(char::is_control))
-        {
-            let accepted = format!(
-                "accepted is at most {} bytes without control characters",
-                LockOptions::MAX_LABEL_BYTES
-            );
-            return Err(Error::option("label", &format!("{label:?}"), accepted));
-        }
-        check_name(self.name.as_deref())
-    }
-}
-
-/// Checks the name of a guard.
-pub(crate) fn check_name(name: Option<&str>) -> Result<(), Error> {
-    match name {
-        Some(name)
-            if !(1..=LockOptions::MAX_NAME_BYTES).contains(&name.len())
-                || name.contains(char::is_control) =>
-        {
-            let accepted =
-                format!("accepted is 1 to {} bytes without control characters", LockOptions::MAX_NAME_BYTES);
-            Err(Error::option("name", &format!("{name:?}"), accepted))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// In whole milliseconds.
-fn checked_ttl(field: &'static str, ttl: Time, max_ttl: Duration) -> Result<Time, Error> {
-    if ttl < Time::of(LockOptions::MIN_TTL) || ttl > Time::of(max_ttl) {
-        let accepted =
-            format!("accepted is {:?} to {max_ttl:?} (the manager's `max_ttl`)", LockOptions::MIN_TTL);
-        return Err(Error::option(field, &format!("{ttl:?}"), accepted));
-    }
-    Ok(ttl.in_whole_millis())
 }
 
 /// A TTL with the defaults.

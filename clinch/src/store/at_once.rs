@@ -8,6 +8,10 @@ use tokio::time::Instant;
 
 use super::{Release, StoreError, Verdict};
 use crate::lease::{Attempt, Record};
+// The one thing of the manager's that the port names. An engine keeps the very piece of memory that is the manager's lease, by one
+// pointer of 8 bytes, and safe Rust has such a pointer only to a type that is known here: one to a trait is 16 bytes in each place
+// of a table, and a part of the lease by itself is a second allocation. Engines use no more of it than its attempt, and say whether
+// they keep it.
 pub use crate::manager::Held as Asking;
 
 /// What has an attempt. It is shared, so that an engine can keep it instead of a copy: that is one pointer, whichever it is.

@@ -205,6 +205,27 @@ async fn a_file_that_was_deleted_is_noticed_at_the_next_step() {
     assert_eq!(holder(&first, "k").await.as_ref(), Some(successor.token()));
 }
 
+/// Where the file must be there, none is made: neither at the start nor in the place of one that was deleted.
+#[tokio::test]
+async fn a_file_that_must_be_there_is_never_made() {
+    let folder = Folder::new();
+    let url = format!("sqlite://{}?mode=rw", folder.file().display());
+    let mut options = StoreOptions::default();
+    options.call_timeout = LONG / 2;
+    let said = not_applied(SqliteStore::connect(&url, &options).await, ErrorKind::Unavailable, true);
+    assert!(said.contains("locks.db: there is no such file, and none was made"), "{said}");
+    assert_eq!(content(folder.path()), []);
+    drop(folder.store().await);
+    folder.wait_until_closed();
+    let store = SqliteStore::connect(&url, &options).await.unwrap();
+    granted(&store, &lock("k", LONG)).await;
+    for end in ["", "-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{end}", folder.file().display())).unwrap();
+    }
+    not_applied(store.acquire(&lock("k", LONG)).await, ErrorKind::Unavailable, true);
+    assert_eq!(content(folder.path()), []);
+}
+
 /// Something else that writes into our file leaves rows that make no sense: that is said, and nothing is changed.
 #[tokio::test]
 async fn rows_that_make_no_sense_are_an_error_and_stay() {

@@ -56,7 +56,11 @@ impl Releases {
         let configured = &engine.config.serve.audit_log;
         if let Some(path) = configured {
             Audit::open(path, VIA).map_err(|error| {
-                let what = format!("the audit log `{}` cannot be written: {error}", path.display());
+                let what = format!(
+                    "the audit log `{}` cannot be written: {error}; nothing is served: name another one with --audit-log \
+                     or `serve.audit_log`, or leave that out for the one in the user's state folder",
+                    path.display()
+                );
                 Failure::new(Exit::IO, what)
             })?;
         }

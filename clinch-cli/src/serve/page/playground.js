@@ -8,7 +8,7 @@ const TARGETS = {
     name: 'Duplicate', fires: 100, path: '/demo/orders',
     what: 'The same form, sent again and again. While the first is being taken, the others are refused with the time left. Their timestamps differ, and do not count.',
     code: '#[clinch::prevent_duplicate(\n    interval = "5s",\n    exclude_params = ["timestamp"],\n)]\nasync fn create_order(Json(order): Json<Order>)',
-    body: () => ({ item: 7, timestamp: Date.now() }),
+    body: () => ({ item: 7, form, timestamp: Date.now() }),
   },
   pay: {
     name: 'Lock', fires: 100, path: '/demo/orders/42/pay',
@@ -37,15 +37,21 @@ const TARGETS = {
   payments: {
     name: 'Idempotency', fires: 100, path: '/demo/payments',
     what: 'A payment with an Idempotency-Key is carried out once. While it runs, others with its key get 409; fire again, and all get the stored answer of the one payment.',
-    code: 'web.idempotency(\n    IdempotencyPolicy::new().required(true))?',
-    body: () => ({ amount: 100 }),
+    code: 'web.idempotency(IdempotencyPolicy::new()\n    .required(true)\n    .exclude_params(["work_ms"]))?',
+    body: () => ({ amount: 100, form }),
   },
 };
 
 let target = 'orders';
 let firing = false;
-/** The number of the form of the payments: firing again sends the same. */
-const paymentForm = crypto.getRandomValues(new Uint32Array(1))[0];
+/** The number of the form: what is sent again, one or a hundred times, is the same. */
+let form = newNumber();
+
+function newNumber() {
+  return crypto.getRandomValues(new Uint32Array(1))[0];
+}
+
+const key = () => `"form-${form}"`;
 
 /** Shows the playground and wires it. */
 export function playground() {
@@ -57,17 +63,24 @@ export function playground() {
   $('targets').append(...choices);
   $('fire').addEventListener('click', fire);
   $('once').addEventListener('click', once);
+  $('new-key').addEventListener('click', () => {
+    form = newNumber();
+    choose(target);
+  });
   choose(target);
 }
 
 function choose(id) {
   target = id;
-  const { what, code, fires, path } = TARGETS[id];
+  const { what, code, fires, path, body } = TARGETS[id];
   text($('what'), what);
   text($('code'), code);
   text($('fire'), `Fire ${fires} at once`);
-  const key = id === 'payments' ? ` -H 'Idempotency-Key: "form-${paymentForm}"'` : '';
-  text($('curl'), `seq 100 | xargs -P 100 -I{} curl -s -o /dev/null -w '%{http_code}\\n' -H 'Content-Type: application/json'${key} -d '{"item":7}' ${location.origin}${path} | sort | uniq -c`);
+  const keyed = id === 'payments';
+  $('form').hidden = !keyed;
+  text($('form-key'), `Idempotency-Key: ${key()}`);
+  const header = keyed ? ` -H 'Idempotency-Key: ${key()}'` : '';
+  text($('curl'), `seq 100 | xargs -P 100 -I{} curl -s -o /dev/null -w '%{http_code}\\n' -H 'Content-Type: application/json'${header} -d '${JSON.stringify(body())}' ${location.origin}${path} | sort | uniq -c`);
   cells(fires);
   $('tally').replaceChildren();
   text($('storm-note'), '');
@@ -85,18 +98,18 @@ async function fire() {
   if (firing) return;
   firing = true;
   $('fire').disabled = true;
+  $('new-key').disabled = true;
   $('answer').hidden = true;
   const { fires } = TARGETS[target];
   cells(fires);
   for (const cell of $('cells').children) cell.dataset.is = 'under-way';
-  const seen = { accepted: 0, refused: 0, failed: 0, statuses: new Map(), numbers: new Set() };
+  const seen = { accepted: 0, replayed: 0, refused: 0, failed: 0, statuses: new Map(), numbers: new Set() };
   tally(seen);
   text($('storm-note'), '');
-  const form = target === 'payments' ? `&number=${paymentForm}` : '';
   // Ten that wait for each other must all be done within the time that they wait.
   const each = target === 'seats' ? Math.min(work(), 900) : work();
   try {
-    const response = await fetch(`/demo/storm?target=${target}&count=${fires}&work_ms=${each}${form}`, { method: 'POST', headers: token.header() });
+    const response = await fetch(`/demo/storm?target=${target}&count=${fires}&work_ms=${each}&number=${form}`, { method: 'POST', headers: token.header() });
     if (!response.ok) throw new Error((await response.json().catch(() => ({}))).detail ?? `The server answered ${response.status}.`);
     for await (const answer of linesOf(response.body)) note(answer, seen);
   } catch (error) {
@@ -109,9 +122,11 @@ async function fire() {
     }
   }
   tally(seen);
-  $('cells').setAttribute('aria-label', `${seen.accepted} accepted, ${seen.refused} refused, ${seen.failed} failed`);
+  const replayed = seen.replayed ? `${seen.replayed} replayed, ` : '';
+  $('cells').setAttribute('aria-label', `${seen.accepted} accepted, ${replayed}${seen.refused} refused, ${seen.failed} failed`);
   firing = false;
   $('fire').disabled = false;
+  $('new-key').disabled = false;
 }
 
 /** One line of what a storm tells. */
@@ -131,19 +146,20 @@ function note(answer, seen) {
     cell.dataset.is = 'failed';
     cell.title = answer.problem;
   } else {
-    const is = answer.status < 300 ? 'accepted' : [409, 429, 503].includes(answer.status) ? 'refused' : 'failed';
+    const is = answer.replayed ? 'replayed' : answer.status < 300 ? 'accepted' : [409, 429, 503].includes(answer.status) ? 'refused' : 'failed';
     seen[is] += 1;
     seen.statuses.set(answer.status, (seen.statuses.get(answer.status) ?? 0) + 1);
-    if (is === 'accepted' && answer.number !== null) seen.numbers.add(answer.number);
+    if (answer.status < 300 && answer.number !== null) seen.numbers.add(answer.number);
     cell.dataset.is = is;
-    cell.title = `${answer.status} after ${answer.ms} ms`;
+    cell.title = `${answer.status} after ${answer.ms} ms${answer.replayed ? ', as it was answered before' : ''}`;
   }
   tally(seen);
 }
 
 function tally(seen) {
   const part = (name) => h('span', { class: name }, h('b', {}, count(seen[name])), name);
-  $('tally').replaceChildren(part('accepted'), part('refused'), ...(seen.failed ? [part('failed')] : []));
+  const parts = ['accepted', 'replayed', 'refused', 'failed'].filter((name) => seen[name] || name === 'accepted' || name === 'refused');
+  $('tally').replaceChildren(...parts.map(part));
 }
 
 async function* linesOf(body) {
@@ -163,7 +179,7 @@ async function* linesOf(body) {
 async function once() {
   const { path, body } = TARGETS[target];
   const headers = { 'content-type': 'application/json', ...token.header() };
-  if (target === 'payments') headers['idempotency-key'] = `"form-${paymentForm}"`;
+  if (target === 'payments') headers['idempotency-key'] = key();
   const answer = $('answer');
   answer.hidden = false;
   text(answer, 'sent, waiting for the answer …');
@@ -173,7 +189,12 @@ async function once() {
     const received = await response.text();
     const after = Math.round(performance.now() - began);
     const retry = response.headers.get('retry-after');
-    const head = [`${response.status} ${response.statusText} after ${after} ms`, ...(retry ? [`Retry-After: ${retry}`] : [])];
+    const replayed = response.headers.get('idempotency-replayed');
+    const head = [
+      `${response.status} ${response.statusText} after ${after} ms`,
+      ...(retry ? [`Retry-After: ${retry}`] : []),
+      ...(replayed ? [`Idempotency-Replayed: ${replayed}`] : []),
+    ];
     text(answer, `${head.join('\n')}\n\n${pretty(received)}`);
   } catch (error) {
     text(answer, `no answer: ${error.message}`);

@@ -10,9 +10,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
 use axum::routing::post;
-use clinch::http::Web;
+use clinch::http::{VerifiedUser, Web};
 use clinch::submit::{DuplicatePolicy, Guards, IdempotencyPolicy, LimitPolicy, Limits, Settings};
 use clinch::{Error, LockManager};
 
@@ -42,7 +44,8 @@ pub(super) fn routes(
     let two = LimitPolicy::new("reports", 2)
         .name("reports")
         .message("two reports are being written; try again in a moment");
-    let once = IdempotencyPolicy::new().name("payments").required(true);
+    // How long it takes is no part of what is paid.
+    let once = IdempotencyPolicy::new().name("payments").required(true).exclude_params(["work_ms"]);
 
     let guarded = Router::new()
         // By attributes: see the handlers.
@@ -54,9 +57,17 @@ pub(super) fn routes(
         .route("/demo/reports", post(report).layer(web.limit(two)?))
         .route("/demo/payments", post(payment).layer(web.idempotency(once)?))
         .layer(web.layer())
+        .layer(from_fn(as_one_player))
         .with_state(Desk::new(phases));
     let storms = Router::new()
         .route("/demo/storm", post(storm::storm))
         .with_state(Arc::new(Storms::new(own, access.clone())));
     Ok(guarded.merge(storms).layer(from_fn_with_state(access.clone(), check_reader)))
+}
+
+/// Whoever plays here is one user: a token is the console's and says nothing of who shows it, and what a storm sends comes from
+/// the server itself.
+async fn as_one_player(mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(VerifiedUser("player".to_owned()));
+    next.run(request).await
 }

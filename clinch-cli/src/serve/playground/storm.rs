@@ -93,8 +93,9 @@ enum Target {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 enum Line {
-    /// One was answered. `number` is that of what was done, if something was.
-    Answer { n: u32, status: u16, ms: u64, number: Option<u64> },
+    /// One was answered, perhaps with what another one was answered before. `number` is that of what was done, if something
+    /// was.
+    Answer { n: u32, status: u16, ms: u64, replayed: bool, number: Option<u64> },
     /// One was not.
     Failed { n: u32, problem: String },
     /// That was all.
@@ -142,8 +143,8 @@ async fn fire(storms: &Storms, order: &Order, tell: &Sender<Line>) {
         under_way.spawn(async move {
             let sent = Instant::now();
             let line = match exchange(connection, request).await {
-                Ok((status, number)) => {
-                    Line::Answer { n, status: status.as_u16(), ms: millis(sent.elapsed()), number }
+                Ok(Answered { status, replayed, number }) => {
+                    Line::Answer { n, status: status.as_u16(), ms: millis(sent.elapsed()), replayed, number }
                 }
                 Err(problem) => Line::Failed { n, problem },
             };
@@ -162,18 +163,25 @@ async fn connect(to: SocketAddr) -> Result<Connection, String> {
     http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())
 }
 
+/// What came back.
+struct Answered {
+    status: StatusCode,
+    replayed: bool,
+    number: Option<u64>,
+}
+
 /// Sends the request and reads the whole answer. The connection lives in this very future, so it ends with it.
 async fn exchange(
     connection: Result<Connection, String>,
     request: Result<Request<Full<Bytes>>, http::Error>,
-) -> Result<(StatusCode, Option<u64>), String> {
+) -> Result<Answered, String> {
     let (mut sender, mut connection) = connection?;
     let request = request.map_err(|error| error.to_string())?;
     let exchange = async {
         let answer = sender.send_request(request).await?;
-        let status = answer.status();
+        let (status, replayed) = (answer.status(), answer.headers().contains_key("idempotency-replayed"));
         let body = answer.into_body().collect().await?.to_bytes();
-        Ok::<_, hyper::Error>((status, done(&body)))
+        Ok::<_, hyper::Error>(Answered { status, replayed, number: done(&body) })
     };
     let answer = tokio::select! {
         answer = exchange => answer,
@@ -191,7 +199,8 @@ fn done(body: &[u8]) -> Option<u64> {
     ["order", "ticket", "export", "report", "payment"].iter().find_map(|name| body.get(name)?.as_u64())
 }
 
-/// The `n`th request of a storm. What the guards count as the same is the same; the rest differs.
+/// The `n`th request of a storm. What the guards count as the same is the same, also in one that the page sends itself; the
+/// rest differs.
 fn request(storms: &Storms, order: &Order, n: u32) -> Result<Request<Full<Bytes>>, http::Error> {
     let (number, work_ms) = (order.number, order.work_ms.min(MOST_WORK_MS));
     let (path, body) = match order.target {

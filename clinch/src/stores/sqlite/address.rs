@@ -4,15 +4,31 @@ use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::error::not_created;
+use super::error::{not_created, not_there};
 use crate::key::escape::unescape;
 use crate::store::{ErrorKind, StoreError};
 
 const ACCEPTED: &str = "accepted is `sqlite:///absolute/path.db` or `sqlite:relative/path.db`, with `?`, `#` and `%` in it \
-                        written as %3F, %23 and %25";
+                        written as %3F, %23 and %25, and after it `?mode=rw` where the file must be there already";
 
-/// The path that a URL names.
-pub(super) fn path(url: &str) -> Result<PathBuf, StoreError> {
+/// What a URL names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) path: PathBuf,
+    pub(super) file: File,
+}
+
+/// What becomes of a file that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum File {
+    /// It is made.
+    Made,
+    /// It is an error.
+    Expected,
+}
+
+/// Reads a URL. Its one parameter is that of SQLite's own addresses.
+pub(super) fn parse(url: &str) -> Result<Address, StoreError> {
     let wrong = |reason: &str| StoreError::not_applied(ErrorKind::Config, format!("{reason}; {ACCEPTED}"));
     let rest = url.strip_prefix("sqlite:").ok_or_else(|| wrong("this is no `sqlite:` address"))?;
     let written = match rest.strip_prefix("//") {
@@ -21,8 +37,14 @@ pub(super) fn path(url: &str) -> Result<PathBuf, StoreError> {
         Some(_) => return Err(wrong("a file has no host: write three slashes, or none")),
         None => rest,
     };
-    if written.contains(['?', '#']) {
-        return Err(wrong("there are no parameters"));
+    let (written, mode) = written.split_once('?').map_or((written, None), |(path, mode)| (path, Some(mode)));
+    let file = match mode {
+        None | Some("mode=rwc") => File::Made,
+        Some("mode=rw") => File::Expected,
+        Some(_) => return Err(wrong("there is no such parameter")),
+    };
+    if written.contains('#') {
+        return Err(wrong("there are no fragments"));
     }
     let path = unescape(written).ok_or_else(|| wrong("a `%` stands before something that is no escape"))?;
     match path.as_str() {
@@ -31,20 +53,23 @@ pub(super) fn path(url: &str) -> Result<PathBuf, StoreError> {
         path if path.contains('\0') => Err(wrong("no file's name has a NUL in it")),
         path if path.ends_with('/') => Err(wrong("this is a directory: name a file in it")),
         path if path.starts_with('~') => Err(wrong("a `~` is not expanded here: write the whole path")),
-        path => Ok(path.into()),
+        path => Ok(Address { path: path.into(), file }),
     }
 }
 
 /// No database has fewer bytes.
 const SMALLEST: u64 = 512;
 
-/// Sees to it that the file is there, with its directory: readable by nobody else where we made it.
-pub(super) fn create(path: &Path) -> Result<(), StoreError> {
+/// Sees to it that the file is there, with its directory: readable by nobody else where we made it. One that is expected is
+/// not made.
+pub(super) fn find(path: &Path, file: File) -> Result<(), StoreError> {
     if path.is_dir() {
         let message = format!("{} is a directory; name a file in it", path.display());
         return Err(StoreError::not_applied(ErrorKind::Config, message));
     }
     match std::fs::metadata(path).map(|file| file.len()) {
+        Err(error) if file == File::Expected && is_missing(&error) => return Err(not_there(path, error)),
+        Err(_) if file == File::Expected => return Ok(()),
         Err(_) => {}
         // SQLite would take it for an empty one.
         Ok(bytes @ 1..SMALLEST) => {
@@ -60,6 +85,11 @@ pub(super) fn create(path: &Path) -> Result<(), StoreError> {
         make_directory(directory).map_err(|error| not_created("the directory", directory, error))?;
     }
     make_file(path).map_err(|error| not_created("the file", path, error))
+}
+
+/// Whether there is no such file, or nothing in which one could be.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 #[cfg(unix)]
@@ -226,7 +256,10 @@ mod tests {
             ("sqlite:../state/locks.db", "../state/locks.db"),
             ("sqlite:///tmp/a%3Fb%23c%25d e@f.db", "/tmp/a?b#c%d e@f.db"),
         ] {
-            assert_eq!(path(url).unwrap(), Path::new(expected), "{url}");
+            for (mode, file) in [("", File::Made), ("?mode=rwc", File::Made), ("?mode=rw", File::Expected)] {
+                let address = Address { path: expected.into(), file };
+                assert_eq!(parse(&format!("{url}{mode}")).unwrap(), address, "{url}{mode}");
+            }
         }
     }
 
@@ -239,13 +272,16 @@ mod tests {
             ("sqlite://locks.db", "no host"),
             ("sqlite::memory:", "`memory:`"),
             ("sqlite:///tmp/", "directory"),
-            ("sqlite:///tmp/x.db?mode=ro", "no parameters"),
-            ("sqlite:x.db#y", "no parameters"),
+            ("sqlite:///tmp/x.db?mode=ro", "no such parameter"),
+            ("sqlite:///tmp/x.db?cache=shared&mode=rw", "no such parameter"),
+            ("sqlite:x.db?", "no such parameter"),
+            ("sqlite:?mode=rw", "no path"),
+            ("sqlite:x.db#y", "no fragments"),
             ("sqlite:~/x.db", "not expanded"),
             ("sqlite:x%zz", "no escape"),
             ("sqlite:x%00", "NUL"),
         ] {
-            let error = path(url).unwrap_err();
+            let error = parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{url}");
             assert!(
                 error.message().contains(reason) && error.message().contains("accepted is"),
@@ -262,17 +298,20 @@ mod tests {
         let folder = temporary.path().join("state");
         let file = folder.join("deep/locks.db");
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        create(&file).unwrap();
+        assert_eq!(find(&file, File::Expected).unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!(!folder.exists(), "nothing is made that is expected");
+        find(&file, File::Made).unwrap();
         assert_eq!((mode(&folder), mode(&folder.join("deep")), mode(&file)), (0o700, 0o700, 0o600));
         let content = "content".repeat(100);
         std::fs::write(&file, &content).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
         let before = Identity::of(&file);
-        create(&file).unwrap();
+        find(&file, File::Made).unwrap();
+        find(&file, File::Expected).unwrap();
         assert_eq!((mode(&file), Identity::of(&file)), (0o640, before));
         assert_eq!(std::fs::read_to_string(&file).unwrap(), content);
         assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
-        assert_eq!(create(&folder).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(find(&folder, File::Made).unwrap_err().kind(), ErrorKind::Config);
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(Identity::of(&file), None);
     }

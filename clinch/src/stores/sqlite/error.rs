@@ -106,6 +106,12 @@ pub(super) const READ_ONLY: &str = "it can only be read; this user must be able 
 /// What to do about damage.
 pub(super) const MOVE_AWAY: &str = "stop all that use it and move the file away with its `-wal` and `-shm`: a new one is made, without the leases and records of the old one";
 
+/// A file that is expected, and is not there.
+pub(super) fn not_there(path: &Path, error: io::Error) -> StoreError {
+    let message = format!("SQLite at {}: there is no such file, and none was made", path.display());
+    StoreError::not_applied(ErrorKind::Unavailable, message).with_source(error)
+}
+
 /// A file or directory that could not be made.
 pub(super) fn not_created(what: &str, path: &Path, error: io::Error) -> StoreError {
     let kind = match error.kind() {

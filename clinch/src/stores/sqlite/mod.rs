@@ -34,6 +34,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
+use self::address::{Address, File};
 use self::error::Fault;
 use self::session::{Kind, Tx};
 use self::site::Site;
@@ -99,19 +100,21 @@ pub(super) fn connect<'a>(url: &'a str, options: &'a StoreOptions) -> StoreFutur
 /// What can be told of an address without opening the file.
 #[cfg(feature = "config")]
 pub(super) fn check(url: &str, _options: &StoreOptions) -> Result<(), StoreError> {
-    address::path(url).map(|_| ())
+    address::parse(url).map(|_| ())
 }
 
 impl SqliteStore {
-    /// Opens the file that `url` names: `sqlite:///absolute/path.db` or `sqlite:relative/path.db`.
+    /// Opens the file that `url` names: `sqlite:///absolute/path.db` or `sqlite:relative/path.db`. One that is not there is
+    /// made; with `?mode=rw` at the end, as SQLite's own addresses have it, that is an error.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for an address that cannot be used, and otherwise as [`open`](Self::open).
+    /// [`ErrorKind::Config`] for an address that cannot be used, [`ErrorKind::Unavailable`] for a file that must be there and is
+    /// not, and otherwise as [`open`](Self::open).
     ///
     /// # Cancel safety
     /// Safe: a file that was made stays, and is empty.
     pub async fn connect(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
-        Self::open(address::path(url)?, options).await
+        Self::open_at(address::parse(url)?, options).await
     }
 
     /// Opens the file, and makes it if there is none (mode 0600; its directory, if there is none, 0700).
@@ -125,11 +128,15 @@ impl SqliteStore {
     /// # Cancel safety
     /// Safe: a file that was made stays, and is empty.
     pub async fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self, StoreError> {
+        Self::open_at(Address { path: path.as_ref().to_owned(), file: File::Made }, options).await
+    }
+
+    async fn open_at(mut address: Address, options: &StoreOptions) -> Result<Self, StoreError> {
         let config = |reason: String| StoreError::not_applied(ErrorKind::Config, reason);
         options.check().map_err(|error| config(error.to_string()))?;
-        let path = std::path::absolute(path.as_ref())
-            .map_err(|error| config(format!("{} is no path: {error}", path.as_ref().display())))?;
-        let (site, watch) = (Arc::new(Site::new(path, options.prefix.clone())), Arc::new(Watch::new()));
+        address.path = std::path::absolute(&address.path)
+            .map_err(|error| config(format!("{} is no path: {error}", address.path.display())))?;
+        let (site, watch) = (Arc::new(Site::new(address, options.prefix.clone())), Arc::new(Watch::new()));
         let worker = Worker::new(site.clone(), watch.clone(), options.max_in_flight, options.call_timeout);
         let limit = options.connect_timeout;
         worker.run_within(limit, Purpose::Other, Kind::Read, Arc::default(), |_| Ok(())).await?;

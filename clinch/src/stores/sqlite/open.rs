@@ -4,6 +4,7 @@
 
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior, params};
 
+use super::address::File;
 use super::clock::wall;
 use super::error::{Fault, READ_ONLY};
 use super::site::Site;
@@ -25,16 +26,16 @@ const SETTINGS: &str = "
     PRAGMA trusted_schema = OFF;
 ";
 
-/// Opens the file, and makes it if there is none. For locks it waits as long as [`busy::wait_until`] was told.
+/// Opens the file, and makes it if there is none and none is expected. For locks it waits as long as [`busy::wait_until`] was told.
 pub(super) fn open(site: &Site) -> Result<Connection, StoreError> {
     try_open(site).map_err(|fault| fault.not_applied(&site.path))
 }
 
 fn try_open(site: &Site) -> Result<Connection, Fault> {
-    address::create(&site.path)?;
+    address::find(&site.path, site.file)?;
     address::refuse_network(&site.path)?;
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    flags.set(OpenFlags::SQLITE_OPEN_CREATE, site.file == File::Made);
     let mut connection = Connection::open_with_flags(&site.path, flags)?;
     connection.busy_handler(Some(busy::again))?;
     if connection.is_readonly(MAIN_DB)? {

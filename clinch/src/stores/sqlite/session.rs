@@ -103,7 +103,7 @@ pub(super) struct Connected {
 impl Connected {
     pub(super) fn to(site: &Site) -> Result<Self, StoreError> {
         // Asked before the file is opened: should it be replaced in between, that is noticed before the first step.
-        address::create(&site.path)?;
+        address::find(&site.path, site.file)?;
         let identity = Identity::of(&site.path);
         Ok(Self { connection: open::open(site)?, identity })
     }

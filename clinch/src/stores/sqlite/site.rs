@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::address::{Address, File};
 use super::clock::Clock;
 use crate::key::Key;
 use crate::lease::{ClaimKey, Space};
@@ -10,6 +11,8 @@ use crate::lease::{ClaimKey, Space};
 pub(super) struct Site {
     /// From the root, so that it stays the same when the process changes its directory.
     pub(super) path: PathBuf,
+    /// What becomes of it if it is not there.
+    pub(super) file: File,
     pub(super) prefix: String,
     pub(super) clock: Clock,
     /// By which other stores on the file know this one.
@@ -24,9 +27,9 @@ pub(super) struct Name {
 }
 
 impl Site {
-    pub(super) fn new(path: PathBuf, prefix: String) -> Self {
+    pub(super) fn new(Address { path, file }: Address, prefix: String) -> Self {
         let (clock, store) = (Clock::of_this_machine(), rand::random::<i64>());
-        Self { path, prefix, clock, store }
+        Self { path, file, prefix, clock, store }
     }
 
     pub(super) fn name(&self, on: &ClaimKey) -> Name {
