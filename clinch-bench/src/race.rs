@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::seq::SliceRandom as _;
 use tokio::time::timeout;
 
 use crate::bench::Bench;
@@ -66,10 +67,14 @@ impl Race {
             let users = contender.connect(&url, self.users).await;
             runners.push(Runner { contender, users, samples: Vec::new(), stuck: false });
         }
+        let mut order: Vec<_> = (0..runners.len()).collect();
         for round in 0..bench.rounds() * self.turns {
-            // Who comes after whom matters too.
-            runners.reverse();
-            for runner in &mut runners {
+            // Who comes after whom matters too, and most of all who comes after himself: he finds everything as he left it. By
+            // chance all do so equally often; with turns in reversed order the first and the last did in every other turn, and
+            // those between them never.
+            order.shuffle(&mut rand::rng());
+            for &place in &order {
+                let runner = &mut runners[place];
                 let _held = self.one_cpu.then(|| OneCpu::holds(bench.server(&runner.contender)));
                 let peer = runner.contender.kind == Kind::Peer;
                 if peer && round >= bench.peer_rounds() * self.peer_turns {
@@ -79,9 +84,6 @@ impl Race {
                 let effort = if peer { self.peer_effort } else { self.effort };
                 runner.round(self.run, effort, bench).await;
             }
-        }
-        if bench.rounds() * self.turns % 2 == 1 {
-            runners.reverse();
         }
         let mut rows = Vec::new();
         for runner in runners {
