@@ -235,8 +235,9 @@ async fn s5(bench: &Bench, results: &mut Results) {
     ];
     let race = Race {
         unit: "hand-overs/s, mostly idle",
-        // One hand-over a turn: each comes after somebody else's, and finds the machine as everybody's does.
-        turns: if bench.quick { 100 } else { 200 },
+        // One hand-over a turn: each comes after somebody else's, and finds the machine as everybody's does. As many as it takes for
+        // the slowest hundredth to be more than two or three of them.
+        turns: if bench.quick { 200 } else { 400 },
         peer_turns: 4,
         effort: Effort { length: millis(5_000), count: 1 },
         peer_effort: Effort { length: millis(if bench.quick { 200 } else { 750 }), count: 40 },
