@@ -1,13 +1,13 @@
 //! `clinch doctor`: a close look at the engine, and what to change.
 
+use std::path::Path;
 use std::time::Duration;
 
-use clinch::LockManager;
 use clinch::store::{Diagnosis, Finding, Severity};
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, TO_COME, not_there_yet};
 use crate::exit::Exit;
 use crate::failure::{Failure, exit_of};
 use crate::output::{Cell, Output, Paint, Table, write, write_json};
@@ -40,8 +40,13 @@ impl Doctor {
     }
 
     async fn look(&self) -> Result<Exit, Failure> {
-        let mut diagnosis = match self.connect().await {
-            Ok(locks) => locks.diagnose(LOOK).await,
+        let to_come = self.engine.own_file_to_come();
+        let looked = match &to_come {
+            Some(file) => Ok(first_lock_to_come(file)),
+            None => self.diagnose().await,
+        };
+        let mut diagnosis = match looked {
+            Ok(diagnosis) => diagnosis,
             Err(failure) if failure.exit() == Exit::UNAVAILABLE => {
                 let mut diagnosis = Diagnosis::default();
                 let usual = if self.engine.shown().starts_with("sqlite:") {
@@ -59,9 +64,10 @@ impl Doctor {
             let remedy = "correct its name, or unset it";
             diagnosis.finding("unknown_variable", Severity::Note, problem.as_str(), remedy);
         }
-        let reachable = diagnosis.findings.iter().all(|finding| finding.name != "unreachable");
+        let failed = diagnosis.findings.iter().any(|finding| finding.name == "unreachable");
+        let reachable = to_come.is_none() && !failed;
         let exit = match diagnosis.worst() {
-            _ if !reachable => Exit::UNAVAILABLE,
+            _ if failed => Exit::UNAVAILABLE,
             None | Some(Severity::Note) => Exit::OK,
             Some(_) => Exit::NO,
         };
@@ -76,12 +82,13 @@ impl Doctor {
         Ok(exit)
     }
 
-    /// Within the patience, whatever the configuration allows.
-    async fn connect(&self) -> Result<LockManager, Failure> {
-        timeout(self.patience, self.engine.look_closely()).await.unwrap_or_else(|_| {
+    async fn diagnose(&self) -> Result<Diagnosis, Failure> {
+        // Within the patience, whatever the configuration allows.
+        let locks = timeout(self.patience, self.engine.look_closely()).await.unwrap_or_else(|_| {
             let what = format!("no answer from {} within {:?}", self.engine.shown(), self.patience);
             Err(Failure::new(Exit::UNAVAILABLE, what))
-        })
+        })?;
+        Ok(locks.diagnose(LOOK).await)
     }
 
     fn text(&self, store: &str, diagnosis: &Diagnosis) -> String {
@@ -123,4 +130,11 @@ impl Doctor {
         let (problem, remedy) = (harmless(&finding.problem), harmless(&finding.remedy));
         format!("{severity}: {}: {problem}\n  to change: {remedy}\n", finding.name)
     }
+}
+
+/// Before this user's first lock there is no file to look at, and nothing is wrong with that.
+fn first_lock_to_come(file: &Path) -> Diagnosis {
+    let mut diagnosis = Diagnosis::default();
+    diagnosis.finding("no_file_yet", Severity::Note, not_there_yet(file), TO_COME);
+    diagnosis
 }

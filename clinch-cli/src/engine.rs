@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clinch::LockManager;
 use clinch::config::{Config, Source, StoreUrl};
-use clinch::store::ErrorKind;
+use clinch::store::{ErrorKind, StoreError};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -45,8 +45,7 @@ impl Engine {
     pub(crate) async fn look(&self) -> Result<LockManager, Failure> {
         self.warn_of_variables();
         let Some(file) = self.own_file_to_come() else { return self.look_closely().await };
-        let file = file.display();
-        say(&format!("note: no engine is named, and {file} is not there yet: {TO_COME}"));
+        say(&format!("note: {}: {TO_COME}", not_there_yet(&file)));
         Ok(LockManager::memory())
     }
 
@@ -57,22 +56,24 @@ impl Engine {
         if config.store.scheme() == "sqlite" {
             // A `?` of the path itself is escaped.
             let url = config.store.expose().split('?').next().unwrap_or_default();
-            config.store = StoreUrl::new(format!("{url}?mode=rw"));
+            config.store = StoreUrl::new(format!("{url}{EXPECTED}"));
         }
-        config.connect().await.map_err(|error| match not_there(&error) {
-            Some(told) => Failure::new(Exit::refused(&error), told).with_remedy(self.how_to_find_it()),
-            None => self.failed(error),
-        })
+        config.connect().await.map_err(|error| self.failed_at(&config.store, error))
+    }
+
+    fn failed(&self, error: clinch::Error) -> Failure {
+        self.failed_at(&self.config.store, error)
     }
 
     /// Why there is no connection, for whoever typed the address: what a call left behind, and whether a program should ask
     /// again, is of no use here.
-    fn failed(&self, error: clinch::Error) -> Failure {
+    fn failed_at(&self, store: &StoreUrl, error: clinch::Error) -> Failure {
         let clinch::Error::Engine { cause, .. } = &error else { return error.into() };
         let failure = Failure::new(Exit::refused(&error), cause.message());
-        // What is wrong with a file is said with what to do about it.
-        if self.config.store.scheme() == "sqlite" {
-            return failure;
+        if store.scheme() == "sqlite" {
+            // Whatever else is wrong with a file is said with what to do about it.
+            let not_there = expects_file(store) && is_not_there(cause);
+            return if not_there { failure.with_remedy(self.how_to_find_it()) } else { failure };
         }
         let named = self.config.source("store");
         match cause.kind() {
@@ -92,9 +93,12 @@ impl Engine {
             return TO_COME.to_owned();
         }
         let named = self.config.source("store");
-        format!(
-            "see whether the path from {named} is right; what takes locks there, such as `clinch run`, makes it"
-        )
+        let made = if expects_file(&self.config.store) {
+            "with `mode=rw` in it none is made"
+        } else {
+            "what takes locks there, such as `clinch run`, makes it"
+        };
+        format!("see whether the path from {named} is right; {made}")
     }
 
     fn turned_on(&self) -> Config {
@@ -103,9 +107,16 @@ impl Engine {
         config
     }
 
-    /// This user's own file, if it is the engine because none was named, and has not been made yet.
+    /// This user's own file, if it is the engine because none was named, and has not been made yet. One in which nothing is
+    /// is being made.
     pub(crate) fn own_file_to_come(&self) -> Option<PathBuf> {
-        default_file().filter(|file| self.is_default() && matches!(file.try_exists(), Ok(false)))
+        default_file().filter(|file| {
+            self.is_default()
+                && match file.metadata() {
+                    Ok(file) => file.is_file() && file.len() == 0,
+                    Err(error) => error.kind() == io::ErrorKind::NotFound,
+                }
+        })
     }
 
     /// Whether no engine was named.
@@ -126,13 +137,25 @@ impl Engine {
 pub(crate) const DEFAULT: &str = "default of the program";
 
 /// What is said of its file before it is there.
-const TO_COME: &str = "the first `clinch run` makes it; --store or CLINCH_STORE names another engine";
+pub(crate) const TO_COME: &str =
+    "the first `clinch run` makes it; --store or CLINCH_STORE names another engine";
 
-/// What is said of a file that is not there, if that is what is wrong.
-fn not_there(error: &clinch::Error) -> Option<&str> {
-    let clinch::Error::Engine { cause, .. } = error else { return None };
-    let kind = cause.cause()?.downcast_ref().map(io::Error::kind)?;
-    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory).then(|| cause.message())
+/// What is wrong with it then.
+pub(crate) fn not_there_yet(file: &Path) -> String {
+    format!("no engine is named, and {} is not there yet", file.display())
+}
+
+/// What an address of a SQLite file that must be there ends with.
+const EXPECTED: &str = "?mode=rw";
+
+fn expects_file(store: &StoreUrl) -> bool {
+    store.expose().ends_with(EXPECTED)
+}
+
+/// Whether what is wrong with a file that must be there is that it is not.
+fn is_not_there(cause: &StoreError) -> bool {
+    let kind = cause.cause().and_then(|cause| cause.downcast_ref()).map(io::Error::kind);
+    matches!(kind, Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory))
 }
 
 /// Where the default engine is: a file for this user on this machine, so that nothing has to be set up. `None` for a user

@@ -36,7 +36,7 @@ impl Ls {
     }
 
     async fn list(&self) -> Result<Exit, Failure> {
-        let mut to_come = self.engine.own_file_to_come();
+        let mut to_come = self.engine.own_file_to_come().is_some();
         let mut locks = self.engine.look().await?;
         if self.output.json {
             return self.lines(&locks).await;
@@ -49,9 +49,9 @@ impl Ls {
             write(&text)?;
             let Some(pause) = self.watch else { return Ok(Exit::OK) };
             sleep(pause).await;
-            if to_come.as_ref().is_some_and(|file| file.exists()) {
+            if to_come && self.engine.own_file_to_come().is_none() {
                 locks = self.engine.look_closely().await?;
-                to_come = None;
+                to_come = false;
             }
             if !self.clear {
                 write("\n")?;

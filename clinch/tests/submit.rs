@@ -2,8 +2,9 @@
 #![cfg(feature = "submit")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clinch::lease::{Attempt, Record};
@@ -12,8 +13,9 @@ use clinch::stores::memory::MemoryStore;
 use clinch::submit::{
     DuplicatePolicy, Guards, Identity, LimitPolicy, LockPolicy, ReleaseWhen, Settings, Submission,
 };
-use clinch::{Error, LockManager, Strategy};
+use clinch::{Error, LockManager, Sources, Strategy};
 use clinch_testkit::server::RedisServer;
+use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -166,11 +168,15 @@ async fn on_redis_a_kept_interval_is_a_record_with_the_rest_of_its_time() {
     assert_eq!(refused(&other, &policy, &order("1", 7)).await.1, Duration::from_millis(1));
 }
 
+/// How long the engine below has for an answer: less than a closed window is remembered, and so is twice that.
+const CALL: Duration = Duration::from_millis(20);
+
 /// An engine that is elsewhere, and counts how often it is asked.
 #[derive(Debug, Default)]
 struct Elsewhere {
     inner: MemoryStore,
     asked: AtomicUsize,
+    silent: AtomicBool,
 }
 
 impl Elsewhere {
@@ -178,16 +184,29 @@ impl Elsewhere {
     fn asked(&self) -> usize {
         self.asked.swap(0, Ordering::Relaxed)
     }
+
+    /// From now on nobody has an answer.
+    fn fall_silent(&self) {
+        self.silent.store(true, Ordering::Relaxed);
+    }
+
+    fn unless_silent<'a, T: Send + 'a>(&self, answer: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+        if self.silent.load(Ordering::Relaxed) { Box::pin(pending()) } else { answer }
+    }
 }
 
 impl Store for Elsewhere {
     clinch_testkit::passes_on!(
-        inner: capabilities, renew, release, wakeups, revocations, inspect, list, revoke, ping
+        inner: capabilities, renew, release, wakeups, revocations, inspect, list, revoke
     );
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        self.inner.acquire(attempt)
+        self.unless_silent(self.inner.acquire(attempt))
+    }
+
+    fn ping(&self) -> StoreFuture<'_, Duration> {
+        self.unless_silent(self.inner.ping())
     }
 
     fn complete<'a>(
@@ -202,8 +221,12 @@ impl Store for Elsewhere {
 
 fn elsewhere() -> (Arc<Elsewhere>, Guards, Guards) {
     let engine = Arc::new(Elsewhere::default());
-    let guards = || Guards::new(LockManager::builder().store(engine.clone()).build().unwrap());
-    let (here, there) = (guards(), guards());
+    // Without the clock that no test can stop.
+    let guards = |seed| {
+        let locks = LockManager::builder().sources(Sources::seeded(seed)).call_timeout(CALL);
+        Guards::new(locks.store(engine.clone()).build().unwrap())
+    };
+    let (here, there) = (guards(1), guards(2));
     (engine, here, there)
 }
 
@@ -242,6 +265,31 @@ async fn a_storm_at_a_closed_window_costs_few_calls() {
         }
     }
     panic!("still closed: {last:?} left");
+}
+
+/// While the engine is not asked at all, what it said a moment before is no reason to refuse anybody either.
+///
+/// Proves: D5, D10
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_of_a_window_counts_for_nothing_while_the_engine_is_not_asked() {
+    let (engine, here, there) = elsewhere();
+    let policy = DuplicatePolicy::new().release(ReleaseWhen::OnFailure).strategy(Strategy::FailFast);
+    here.duplicate(&policy, &order("1", 7)).await.unwrap().finish(true).await;
+    assert!(!refused(&there, &policy, &order("1", 7)).await.0);
+    let told = Instant::now();
+    engine.fall_silent();
+    let [second, third] = ["2", "3"].map(|user| order(user, 7));
+    let unanswered = tokio::join!(there.duplicate(&policy, &second), there.duplicate(&policy, &third));
+    assert!(matches!(unanswered, (Err(Error::Engine { .. }), Err(Error::Engine { .. }))), "{unanswered:?}");
+
+    engine.asked();
+    let error = there.duplicate(&policy, &order("1", 7)).await.unwrap_err();
+    assert!(matches!(error, Error::Engine { .. }), "{error}");
+    let policy = policy.strategy(Strategy::Proceed);
+    let admission = there.duplicate(&policy, &order("1", 7)).await.unwrap();
+    assert!(admission.lease().unwrap().is_degraded());
+    assert_eq!(engine.asked(), 0, "the breaker is open");
+    assert!(told.elapsed() < Duration::from_millis(98), "it is still remembered: {:?}", told.elapsed());
 }
 
 /// What a window that is lost all the same, deleted by hand or forgotten by its engine, costs: a tenth of a second.

@@ -43,11 +43,11 @@ Exit status:
 #[command(after_long_help = HELP)]
 pub(super) struct RawBench {
     /// How long each of the five figures is measured [1 to 60]
-    #[arg(long, default_value = "1", value_parser = |text: &str| whole_in(text, 1..=60_u64))]
+    #[arg(long, default_value = "1", value_parser = |text: &str| whole_in(text, 1..=60_u64), allow_negative_numbers = true)]
     seconds: u64,
 
     /// How many tasks are `many` [1 to 1000]
-    #[arg(long, value_name = "TASKS", default_value = "32", value_parser = |text: &str| whole_in(text, 1..=1000_u32))]
+    #[arg(long, value_name = "TASKS", default_value = "32", value_parser = |text: &str| whole_in(text, 1..=1000_u32), allow_negative_numbers = true)]
     concurrency: u32,
 
     #[command(flatten)]

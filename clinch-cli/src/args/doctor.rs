@@ -22,7 +22,8 @@ Looks at what can cost a lease: whether the engine answers and how fast, its
 version, whether it evicts keys, whether it keeps them over a restart, its
 replicas, what its user may do, and how far its clock is from this machine's.
 Each finding says what to change. What the user may not see is shown as not
-known. Nothing is changed, and no SQLite file is made.
+known. Nothing is changed, and no SQLite file is made: before the first lock on
+the user's own file, that it is not there yet is a note.
 
 JSON: one object with store, prefix, reachable, facts (name, value, unknown) and
 findings (name, severity: error, warning or note, problem, remedy).

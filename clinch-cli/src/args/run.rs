@@ -71,7 +71,7 @@ pub(super) struct RawRun {
     /// Take one of N permits instead of the lock: at most N commands at a time
     ///
     /// Everybody should say the same N; it counts for one's own permit. Permits and the lock of the same key are two things.
-    #[arg(long, value_name = "N", conflicts_with = "shared", value_parser = limit)]
+    #[arg(long, value_name = "N", conflicts_with = "shared", value_parser = limit, allow_negative_numbers = true)]
     limit: Option<NonZeroU32>,
 
     /// Share the lock with others that share it; nobody has it alone meanwhile

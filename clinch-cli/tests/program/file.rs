@@ -164,6 +164,33 @@ fn a_file_that_is_not_there_is_told_by_all_who_only_look() {
     );
 }
 
+/// Where the address says that nothing is to be made, nobody is told that something would be.
+#[test]
+fn with_mode_rw_in_its_address_a_file_is_never_made() {
+    let home = home();
+    let path = home.path().join("locks.db");
+    let store = format!("sqlite://{}?mode=rw", path.display());
+    let refused = |said: &str| {
+        let taking = ["run", "--key", "k", "--", "echo", "must not run"];
+        for args in [&["ls"][..], &["doctor"], &["bench"], &taking] {
+            let done = with_env(&[("CLINCH_STORE", Some(&store))], args).end();
+            assert_eq!(done.code, 69, "{args:?}: {}{}", done.stdout, done.stderr);
+            let told = if args == ["doctor"] { &done.stdout } else { &done.stderr };
+            for part in
+                [said, "see whether the path from CLINCH_STORE is right; with `mode=rw` in it none is made"]
+            {
+                assert!(told.contains(part), "{args:?}: no {part} in {told}");
+            }
+            assert!(!told.contains("`clinch run`") && !done.stdout.contains("must not run"), "{told}");
+        }
+    };
+    refused("there is no such file, and none was made");
+    assert!(!path.exists());
+    std::fs::write(&path, "").unwrap();
+    refused("the file is empty, and no database was made of it");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+}
+
 /// The file that needs no setting up needs none for looking either: before anybody took a lock, nothing is held.
 #[test]
 fn before_the_first_lock_nothing_is_held_and_nothing_is_made() {
@@ -182,9 +209,23 @@ fn before_the_first_lock_nothing_is_held_and_nothing_is_made() {
         assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
     }
     let doctor = clinch(home.path(), &["doctor"]).end();
-    assert_eq!((doctor.code, doctor.stderr.as_str()), (69, ""), "{}", doctor.stdout);
-    assert!(doctor.stdout.contains("to change: the first `clinch run` makes it"), "{}", doctor.stdout);
+    assert_eq!((doctor.code, doctor.stderr.as_str()), (0, ""), "{}", doctor.stdout);
+    for part in ["\nnote: no_file_yet: no engine is named", "to change: the first `clinch run` makes it"] {
+        assert!(doctor.stdout.contains(part), "{}", doctor.stdout);
+    }
+    let doctor = clinch(home.path(), &["doctor", "--json"]).end();
+    let report: Value = serde_json::from_str(&doctor.stdout).unwrap();
+    assert_eq!((doctor.code, &report["reachable"]), (0, &false.into()));
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "nothing was made");
+
+    // One in which nothing is may be in the making.
+    let folder = home.path().join(".local/state/clinch");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("clinch.db"), "").unwrap();
+    let listed = clinch(home.path(), &["ls"]).end();
+    assert_eq!((listed.code, listed.stdout.as_str()), (0, "nothing is held\n"), "{}", listed.stderr);
+    assert!(listed.stderr.starts_with("clinch: note: no engine is named"), "{}", listed.stderr);
+    assert_eq!(std::fs::metadata(folder.join("clinch.db")).unwrap().len(), 0, "nothing was made of it");
 
     // Who watches meanwhile sees the first one come.
     let mut watch = clinch(home.path(), &["ls", "--watch=100ms"]);

@@ -148,10 +148,19 @@ fn one_that_is_sent_while_a_hundred_are_under_way_is_their_duplicate() {
     let browser = open(&serve);
     browser.wait_for("!document.getElementById('playground').hidden");
     let _ = browser.eval("(document.getElementById('work').selectedOptions[0].value = '4500')");
-    browser.click("#fire");
-    browser.wait_for("document.querySelectorAll('.cell[data-is=refused]').length === 99");
-    browser.click("#once");
-    browser.wait_for("document.getElementById('answer').textContent.startsWith('429 ')");
+    let answer = || {
+        browser.click("#fire");
+        browser.wait_for("document.querySelector('.cell[data-is=refused]')");
+        browser.click("#once");
+        browser.wait_for("/^[0-9]/.test(document.getElementById('answer').textContent)");
+        let answer = browser.text("#answer");
+        browser.wait_for("!document.getElementById('fire').disabled");
+        answer
+    };
+    // On a busy machine the hundred may be over before the button is pressed: then it was a first one itself, and all is played
+    // again.
+    let duplicate = (0..10).map(|_| answer()).find(|answer| answer.starts_with("429 "));
+    assert!(duplicate.is_some(), "never refused: {}", browser.text("#answer"));
     assert_quiet(&browser);
 }
 

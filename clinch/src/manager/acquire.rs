@@ -84,7 +84,10 @@ impl Core {
 
     /// Denied by what the engine said a moment ago. While it is not asked at all, everybody does as their strategy says.
     fn still_closed(&self, plan: &Plan) -> Option<Reply> {
-        let denial = self.closed.denial(plan.claims[0].on()).filter(|_| !self.breaker.is_open())?;
+        if self.breaker.is_open() {
+            return None;
+        }
+        let denial = self.closed.denial(plan.claims[0].on(), || self.boot_now())?;
         Some(Reply::denied(denial, plan))
     }
 

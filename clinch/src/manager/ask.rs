@@ -207,7 +207,7 @@ impl Core {
             }
             Ok(Verdict::Denied(denial)) => {
                 role.denied(&denial);
-                self.closed.denied(plan.claims[0].on(), &denial, began);
+                self.closed.denied(plan.claims[0].on(), &denial, began, flight.boot_at);
                 Reply::denied(denial, plan)
             }
             Err(error) => {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -242,6 +242,9 @@ impl LockGuard {
     /// [`Error::Engine`] if the engine could not be told. The release then goes on in the background until it is
     /// answered or the lease has run out.
     ///
+    /// # Panics
+    /// The future panics if it is polled again after it has ended, as that of an `async fn` does.
+    ///
     /// # Cancel safety
     /// Safe: if the future is dropped, the release goes on in the background.
     pub fn release(self) -> impl Future<Output = Result<bool, Error>> {
@@ -300,23 +303,30 @@ impl Future for Releasing {
     type Output = Result<bool, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Self::New(guard) = &mut *self {
-            if let Share::Whole(tenure) = &mut guard.share
-                && let Some(held) = tenure.release_at_once()
-            {
-                *self = Self::Over;
-                return Poll::Ready(Ok(held));
-            }
-            let Self::New(guard) = std::mem::replace(&mut *self, Self::Over) else { return Poll::Pending };
-            match guard.begin_finish(None) {
-                Ok(held) => return Poll::Ready(Ok(held)),
-                Err(unfinished) => *self = Self::Waits(Box::pin(unfinished.finish())),
-            }
+        if let Self::New(guard) = &mut *self
+            && let Share::Whole(tenure) = &mut guard.share
+            && let Some(held) = tenure.release_at_once()
+        {
+            *self = Self::Over;
+            return Poll::Ready(Ok(held));
         }
-        let Self::Waits(waiting) = &mut *self else { return Poll::Pending };
-        let answer = ready!(waiting.as_mut().poll(context));
-        *self = Self::Over;
-        Poll::Ready(answer)
+        let mut waiting = match std::mem::replace(&mut *self, Self::Over) {
+            Self::New(guard) => match guard.begin_finish(None) {
+                Ok(held) => return Poll::Ready(Ok(held)),
+                Err(unfinished) => Box::pin(unfinished.finish()),
+            },
+            Self::Waits(waiting) => waiting,
+            #[expect(
+                clippy::panic,
+                reason = "only a mistake in the caller's program gets here, and an `async fn` panics too"
+            )]
+            Self::Over => panic!("the future of a release was polled after its end"),
+        };
+        let answer = waiting.as_mut().poll(context);
+        if answer.is_pending() {
+            *self = Self::Waits(waiting);
+        }
+        answer
     }
 }
 

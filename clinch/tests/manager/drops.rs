@@ -1,10 +1,12 @@
 //! Dropped futures, dropped guards, panics, ends of runtimes: nothing is left behind and nothing panics.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use clinch::stores::memory::MemoryStore;
-use clinch::{Error, LockManager};
+use clinch::{Error, LockManager, LockOptions, Outcome};
 use clinch_testkit::proxy::Action;
 use clinch_testkit::server::RedisServer;
 use rand::{RngExt, SeedableRng};
@@ -99,6 +101,45 @@ async fn ten_thousand_acquires_dropped_at_random_points_leave_no_key_behind() {
     assert!(store.is_empty());
 }
 
+/// Proves: B4
+/// A release that was never polled gives back all the same, whichever kind of guard it is of.
+#[tokio::test]
+async fn a_release_dropped_before_its_first_poll_gives_back() {
+    for (manager, _server) in both().await {
+        drop(take(&manager, "k").await.release());
+        let renewed = manager.try_lock("k", LockOptions::new(TTL).renew()).await.unwrap();
+        drop(renewed.unwrap().release());
+        manager
+            .scope(async {
+                let again = || LockOptions::new(TTL).reentrant();
+                let outer = manager.try_lock("k", again()).await.unwrap().unwrap();
+                let Outcome::Reentered(inner) = manager.attempt("k", again()).await.unwrap() else {
+                    panic!("held by this scope")
+                };
+                drop(inner.release());
+                assert!(outer.is_valid() && manager.inspect("k").await.unwrap().len() == 1);
+                drop(outer.release());
+            })
+            .await;
+        take(&manager, "k").await.release().await.unwrap();
+        assert!(manager.shutdown(LONG).await.is_clean());
+    }
+}
+
+/// As the future of an `async fn` does, instead of leaving a task to wait for ever.
+#[tokio::test]
+async fn a_release_polled_after_its_end_panics() {
+    for (manager, _server) in both().await {
+        let mut release = Box::pin(take(&manager, "k").await.release());
+        assert!(release.as_mut().await.unwrap());
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let _ = release.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }));
+        let message = *polled.unwrap_err().downcast::<&str>().unwrap();
+        assert_eq!(message, "the future of a release was polled after its end");
+    }
+}
+
 /// Ends after a time that timers are too coarse for.
 async fn spin_for(time: Duration) {
     let until = std::time::Instant::now() + time;
@@ -173,7 +214,7 @@ fn a_starved_executor_loses_its_lease_unless_the_manager_has_its_own_runtime() {
     let starved = Builder::new_current_thread().enable_all().build().unwrap();
     starved.block_on(async {
         let ttl = Duration::from_secs(2);
-        let options = clinch::LockOptions::new(ttl).renew();
+        let options = LockOptions::new(ttl).renew();
         let shared = LockManager::connect(&server.url()).await.unwrap();
         let own = LockManager::builder().runtime(own.handle().clone()).connect(&server.url()).await.unwrap();
         let lost = shared.try_lock("shared", options.clone()).await.unwrap().unwrap();

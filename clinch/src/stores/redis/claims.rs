@@ -333,8 +333,7 @@ pub(super) fn release(names: &Names, lease: &Attempt) -> Call {
     match (way(lease), lease.claims()) {
         (Way::Plain, [claim]) => {
             let on = claim.on();
-            let call = scripts::RELEASE.call().key(names.key(on)).arg(token);
-            let call = if on.space.is_waited_for() { call.arg(names.channel(on)) } else { call };
+            let call = scripts::RELEASE.call().key(names.key(on)).arg(token).arg(told_on(names, on));
             if notes_writers(lease) && on.space == Space::Lock { call.key(names.writer(on)) } else { call }
         }
         (Way::Queued { .. }, [claim]) => {
@@ -363,8 +362,8 @@ pub(super) fn release_known(names: &Names, lease: &Attempt) -> Option<Packed> {
     }
     let (on, token, hash) = (claim.on(), lease.token().as_str(), scripts::RELEASE.hash());
     let (key, channel) = (names.key_parts(on), names.channel_parts(on));
-    let (noted, told) = (notes_writers(lease) && on.space == Space::Lock, on.space.is_waited_for());
-    let words = 5 + usize::from(noted) + usize::from(told);
+    let noted = notes_writers(lease) && on.space == Space::Lock;
+    let words = 6 + usize::from(noted);
     let writer = if noted { length(&key) + length(&channel) } else { 0 };
     let bytes = length(&key) + token.len() + length(&channel) + writer + hash.len() + 48;
     let release = Packed::command(words, bytes).word("EVALSHA").word(hash);
@@ -374,7 +373,12 @@ pub(super) fn release_known(names: &Names, lease: &Attempt) -> Option<Packed> {
         release.word("1").joined(key)
     };
     let release = release.word(token);
-    Some(if told { release.joined(channel) } else { release })
+    Some(if on.space.is_waited_for() { release.joined(channel) } else { release.word("") })
+}
+
+/// The channel on which the end of a lease is told; empty where nobody waits for it.
+fn told_on(names: &Names, on: &ClaimKey) -> String {
+    if on.space.is_waited_for() { names.channel(on) } else { String::new() }
 }
 
 /// How long they are together.
@@ -391,8 +395,8 @@ pub(super) fn complete(
     ttl: Option<Duration>,
 ) -> Call {
     let on = claim.on();
-    let channel = if on.space.is_waited_for() { names.channel(on) } else { String::new() };
-    let call = scripts::COMPLETE.call().key(names.key(on)).arg(lease.token().as_str()).arg(channel);
+    let call =
+        scripts::COMPLETE.call().key(names.key(on)).arg(lease.token().as_str()).arg(told_on(names, on));
     call.bytes(record.as_bytes()).arg(ttl.map_or(0, millis)).arg(millis(claim.ttl()))
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::error::{not_created, not_there};
+use super::error::{empty, not_created, not_there};
 use crate::key::escape::unescape;
 use crate::store::{ErrorKind, StoreError};
 
@@ -23,7 +23,7 @@ pub(super) struct Address {
 pub(super) enum File {
     /// It is made.
     Made,
-    /// It is an error.
+    /// It is an error, and so is one in which nothing is.
     Expected,
 }
 
@@ -71,6 +71,8 @@ pub(super) fn find(path: &Path, file: File) -> Result<(), StoreError> {
         Err(error) if file == File::Expected && is_missing(&error) => return Err(not_there(path, error)),
         Err(_) if file == File::Expected => return Ok(()),
         Err(_) => {}
+        // Nobody has locked anything there: one that is being made, or that was made by hand.
+        Ok(0) if file == File::Expected => return Err(empty(path)),
         // SQLite would take it for an empty one.
         Ok(bytes @ 1..SMALLEST) => {
             let message = format!(
@@ -301,6 +303,7 @@ mod tests {
         assert_eq!(find(&file, File::Expected).unwrap_err().kind(), ErrorKind::Unavailable);
         assert!(!folder.exists(), "nothing is made that is expected");
         find(&file, File::Made).unwrap();
+        assert_eq!(find(&file, File::Expected).unwrap_err().kind(), ErrorKind::Unavailable, "it is empty");
         assert_eq!((mode(&folder), mode(&folder.join("deep")), mode(&file)), (0o700, 0o700, 0o600));
         let content = "content".repeat(100);
         std::fs::write(&file, &content).unwrap();

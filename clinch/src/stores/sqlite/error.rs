@@ -112,6 +112,13 @@ pub(super) fn not_there(path: &Path, error: io::Error) -> StoreError {
     StoreError::not_applied(ErrorKind::Unavailable, message).with_source(error)
 }
 
+/// A file that was expected to be a database, and has not become one.
+pub(super) fn empty(path: &Path) -> StoreError {
+    let message = format!("SQLite at {}: the file is empty, and no database was made of it", path.display());
+    StoreError::not_applied(ErrorKind::Unavailable, message)
+        .with_source(io::Error::from(io::ErrorKind::NotFound))
+}
+
 /// A file or directory that could not be made.
 pub(super) fn not_created(what: &str, path: &Path, error: io::Error) -> StoreError {
     let kind = match error.kind() {

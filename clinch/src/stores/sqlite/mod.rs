@@ -105,7 +105,7 @@ pub(super) fn check(url: &str, _options: &StoreOptions) -> Result<(), StoreError
 
 impl SqliteStore {
     /// Opens the file that `url` names: `sqlite:///absolute/path.db` or `sqlite:relative/path.db`. One that is not there is
-    /// made; with `?mode=rw` at the end, as SQLite's own addresses have it, that is an error.
+    /// made; with `?mode=rw` at the end, as SQLite's own addresses have it, that is an error, and so is one of 0 bytes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for an address that cannot be used, [`ErrorKind::Unavailable`] for a file that must be there and is
