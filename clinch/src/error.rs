@@ -279,7 +279,7 @@ impl std::fmt::Display for Denied {
         if self.cause == DeniedBy::Limit {
             write!(f, "no permit: all of `{}` are taken", self.key)?;
             if let Some(holder) = &self.holder {
-                write!(f, ", the first until it ends by {holder}")?;
+                write!(f, "; the first to end is {holder}")?;
             }
         } else {
             write!(f, "lock not acquired: `{}` ", self.key)?;
