@@ -283,10 +283,13 @@ impl Core {
                 HeadTurn::Local(held) if last.is_none() && held.standing() == Standing::Releasing => grace,
                 _ => deadline,
             };
+            // An idle head has one timer for this and for its next poll.
+            let is_timed = matches!(turn, HeadTurn::Idle);
             let event = async {
                 match turn {
                     HeadTurn::NotHead | HeadTurn::Busy => seat.called().await,
-                    HeadTurn::Idle => seat.called_or_due().await,
+                    HeadTurn::Idle if !seat.called_or_due(until).await => return Event::Over,
+                    HeadTurn::Idle => {}
                     HeadTurn::SteppedBack(until) => seat.called_or_woken(until).await,
                     HeadTurn::Local(held) => tokio::select! {
                         biased;
@@ -301,11 +304,12 @@ impl Core {
             let event = tokio::select! {
                 biased;
                 event = event => event,
-                () = sleep_until(until) => return self.in_the_end(last, until == grace, plan),
+                () = sleep_until(until), if !is_timed => Event::Over,
             };
             let role = match event {
                 Event::Ask(role) => role,
                 Event::Again => continue,
+                Event::Over => return self.in_the_end(last, until == grace, plan),
                 Event::Passed(held, pass) => match self.was_passed(held, pass, &mut seat, plan) {
                     Some(reply) => return reply,
                     None => continue,
@@ -314,6 +318,8 @@ impl Core {
             seat.schedule().asking();
             let (reply, asked) = if last.is_none() {
                 self.ask_until((Instant::now() + self.call_timeout).min(grace), role, plan).await
+            } else if self.answers_before(deadline) {
+                self.ask(role, plan).await
             } else {
                 match timeout_at(deadline, self.ask(role, plan)).await {
                     Ok(answer) => answer,
@@ -336,6 +342,12 @@ impl Core {
                 return self.in_the_end(last, false, plan);
             }
         }
+    }
+
+    /// Whether a call that is made now will have ended well before then, of itself: with what is asked again after a failure it
+    /// takes no longer than two.
+    fn answers_before(&self, deadline: Instant) -> bool {
+        self.limited && Instant::now() + self.call_timeout * 3 < deadline
     }
 
     /// Something was granted to one that waited, by a call that was made on this schedule.
@@ -416,6 +428,8 @@ impl Core {
 enum Event<'a> {
     /// Something changed: look again.
     Again,
+    /// The time is up.
+    Over,
     Ask(Role<'a>),
     Passed(Arc<Held>, u32),
 }

@@ -120,14 +120,7 @@ impl Schedule {
         self.next_poll = Some(now.checked_add(pause).unwrap_or_else(|| now + FAR));
     }
 
-    /// Waits until it is time to ask.
-    ///
-    /// Cancel safe: a wake-up that came is kept.
-    pub(super) async fn due(&mut self) {
-        self.due_by(Instant::now() + FAR).await;
-    }
-
-    /// The same, at most until that instant: one timer is enough for both.
+    /// Waits until it is time to ask, at most until that instant: one timer is enough for both.
     ///
     /// Cancel safe: a wake-up that came is kept.
     pub(super) async fn due_by(&mut self, until: Instant) {

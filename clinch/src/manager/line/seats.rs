@@ -132,13 +132,14 @@ impl<'a> LineSeat<'a> {
         self.seat.called.notified().await;
     }
 
-    /// Waits until it is called, a wake-up comes, or the time to ask again has come.
-    pub(in crate::manager) async fn called_or_due(&mut self) {
+    /// Waits until it is called, a wake-up comes, or the time to ask again has come; says that none of these has if it is `until`
+    /// first.
+    pub(in crate::manager) async fn called_or_due(&mut self, until: Instant) -> bool {
         let schedule = self.schedule.get_or_insert_default();
         tokio::select! {
             biased;
-            () = self.seat.called.notified() => {}
-            () = schedule.due() => {}
+            () = self.seat.called.notified() => true,
+            () = schedule.due_by(until) => schedule.is_due(),
         }
     }
 

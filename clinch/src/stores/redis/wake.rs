@@ -77,7 +77,16 @@ struct Channel {
 
 impl Channel {
     fn is_wanted(&self) -> bool {
-        self.pinned || !self.signals.is_empty() || !self.turns.is_empty()
+        self.pinned || self.waiting() > 0 || !self.turns.is_empty()
+    }
+
+    /// How many wait. One that is gone has left nothing here but its signal, which nobody else has then.
+    fn waiting(&self) -> usize {
+        self.signals.iter().filter(|signal| Arc::strong_count(signal) > 1).count()
+    }
+
+    fn forget_gone(&mut self) {
+        self.signals.retain(|signal| Arc::strong_count(signal) > 1);
     }
 
     fn all_signals(&self) -> impl Iterator<Item = &Arc<Notify>> {
@@ -112,11 +121,12 @@ impl Wake {
             None => (self.names.channel(on), usize::MAX),
         };
         let mut turn = None;
-        let (confirmed, new, name) = {
+        let (confirmed, new) = {
             let mut channels = self.channels();
             let (name, channel) = known(&mut channels, own.get(..shared).unwrap_or(&own));
             let mut new = !channel.is_wanted();
             channel.on.get_or_insert_with(|| on.clone());
+            channel.forget_gone();
             channel.signals.push(signal.clone());
             let mut confirmed = channel.confirmed.is_some();
             if let Some(token) = queued {
@@ -126,9 +136,9 @@ impl Wake {
                 let kept = Arc::<Kept>::default();
                 channel.turns.insert(digits, (signal.clone(), kept.clone()));
                 confirmed &= channel.confirmed.is_some();
-                turn = Some(((own, digits), kept));
+                turn = Some((Turn { name, own, digits }, kept));
             }
-            (confirmed, new, name)
+            (confirmed, new)
         };
         // Once all that it rests on is there; until then the confirmation fires it.
         if confirmed {
@@ -138,7 +148,8 @@ impl Wake {
             self.attend();
         }
         let (turn, kept) = turn.unzip();
-        let wakeups = Wakeups::new(signal.clone(), Subscription { wake: self.clone(), name, turn, signal });
+        let subscription = Subscription { wake: self.clone(), turn, signal: Some(signal.clone()) };
+        let wakeups = Wakeups::new(signal, subscription);
         match kept {
             Some(kept) => wakeups.with_kept(kept),
             None => wakeups,
@@ -162,7 +173,7 @@ impl Wake {
             // Each tells one.
             Some(channel) if !channel.turns.is_empty() => receivers,
             Some(channel) if channel.confirmed.is_some() && receivers > 0 => {
-                receivers - 1 + channel.signals.len()
+                receivers - 1 + channel.waiting()
             }
             _ => receivers,
         }
@@ -218,7 +229,10 @@ impl Wake {
     /// The channels that somebody wants to hear.
     pub(super) fn wanted(&self) -> BTreeSet<String> {
         let mut channels = self.channels();
-        channels.retain(|_, channel| channel.is_wanted());
+        channels.retain(|_, channel| {
+            channel.forget_gone();
+            channel.is_wanted()
+        });
         channels.keys().map(|name| String::from(&**name)).collect()
     }
 
@@ -299,31 +313,42 @@ impl Wake {
     }
 }
 
+/// That of an attempt in a queue. There are many of them, and a task that looked after each would have much to do.
+struct Turn {
+    /// The key's channel.
+    name: Arc<str>,
+    /// This store's own for the queue, and what it knows the attempt by.
+    own: Arc<str>,
+    digits: Digits,
+}
+
+impl Turn {
+    /// Ends it, and says whether nobody waits on one of the channels any more.
+    fn end(&self, wake: &Wake) -> bool {
+        let mut channels = wake.channels();
+        if let Some(channel) = channels.get_mut(&self.own) {
+            channel.turns.remove(&self.digits);
+        }
+        [&self.name, &self.own]
+            .iter()
+            .any(|name| channels.get(*name).is_some_and(|channel| !channel.is_wanted()))
+    }
+}
+
 /// Ends a subscription when it is dropped.
 struct Subscription {
     wake: Arc<Wake>,
-    name: Arc<str>,
-    /// This store's own channel for the queue, and what it knows the attempt by.
-    turn: Option<(Arc<str>, Digits)>,
-    signal: Arc<Notify>,
+    turn: Option<Turn>,
+    /// Until it is dropped.
+    signal: Option<Arc<Notify>>,
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut channels = self.wake.channels();
-        let mut unwanted = false;
-        if let Some(channel) = channels.get_mut(&self.name) {
-            channel.signals.retain(|other| !Arc::ptr_eq(other, &self.signal));
-            unwanted |= !channel.is_wanted();
-        }
-        if let Some((own, digits)) = &self.turn
-            && let Some(channel) = channels.get_mut(own)
-        {
-            channel.turns.remove(digits);
-            unwanted |= !channel.is_wanted();
-        }
-        drop(channels);
-        if unwanted {
+        // Its channel knows by this that it is gone. What follows from that is the task's to see, and not that of one who has just
+        // been given what he waited for.
+        self.signal = None;
+        if self.turn.as_ref().is_none_or(|turn| turn.end(&self.wake)) {
             self.wake.changed.send_replace(());
         }
     }
