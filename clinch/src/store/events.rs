@@ -15,7 +15,8 @@ use crate::sync::{Mutex, PoisonError};
 pub struct Wakeups {
     signal: Arc<Notify>,
     kept: Option<Arc<Kept>>,
-    // Dropped with the stream; a store ends its subscription there.
+    // Dropped with the stream; a store ends its subscription there. After the signal: a store may see by the references to that
+    // whether anybody waits.
     _subscription: Option<Box<dyn Send + Sync>>,
 }
 
