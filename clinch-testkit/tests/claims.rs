@@ -41,7 +41,7 @@ fn permit(of: u32, ttl: Duration) -> Attempt {
 
 fn waiting(claim: Claim, wait: Duration) -> Attempt {
     let until = Instant::now() + wait;
-    one(claim).with_patience(Patience::Wait { until, again_within: wait })
+    one(claim).with_patience(Patience::Wait { until, again_within: wait, confirm: Duration::ZERO })
 }
 
 fn queueing(wait: Duration, confirm: Duration) -> Attempt {

@@ -45,6 +45,7 @@ impl Story {
             token: token.clone(),
             patience,
             queues: false,
+            inherits: false,
             touched: vec![touched],
         };
         let answer = clinch_testkit::history::Answer::Granted(fence.into_iter().map(Some).collect());

@@ -218,6 +218,8 @@ pub struct Step {
     pub patience: Duration,
     /// Whether it queues.
     pub queues: bool,
+    /// Whether a key can be handed over to it outside of a queue. What was is extended when it asks again.
+    pub inherits: bool,
     /// Each of its keys, in the order of its claims.
     pub touched: Vec<Touched>,
 }
@@ -272,6 +274,8 @@ pub enum Role {
     Permit,
     /// It is kept for this one, which was first in the queue and has not asked again yet.
     Heir,
+    /// Waits, and comes next: the release of its holder hands the key over to this one.
+    Next,
     /// Waits to write; new readers are denied meanwhile.
     Writer,
     /// Waits in the queue.

@@ -76,6 +76,10 @@ pub(super) struct Tenure {
     pub(super) last_set: Duration,
     /// It came back with a replica that did not know yet that it was over.
     pub(super) revived: bool,
+    /// It was granted by another's release.
+    pub(super) handed_over: bool,
+    /// It is extended when it is asked for again.
+    pub(super) inherits: bool,
     /// By how much a clock that was set back made it longer.
     pub(super) stretched: Duration,
 }
@@ -291,10 +295,15 @@ fn excused_by_rewinding<'a>(
 #[derive(Default)]
 struct Engine {
     now: BTreeMap<(usize, String), Vec<Tenure>>,
+    /// Who asked under a token, and for how long on each key.
+    asked: BTreeMap<(String, Tag), (usize, Duration)>,
 }
 
 impl Engine {
     fn step(&mut self, at: Duration, step: &Step, touched: &Touched) -> Vec<Tenure> {
+        if step.call == Call::Acquire {
+            self.asked.insert((touched.key.clone(), step.token.clone()), (step.client, touched.ttl));
+        }
         if touched.before == touched.after {
             return Vec::new();
         }
@@ -314,18 +323,27 @@ impl Engine {
                     tenure.span.to = after.expires;
                     tenure.last_set = at;
                 }
-                None => tenures.push(Tenure {
-                    node: step.node,
-                    client: step.client,
-                    key: touched.key.clone(),
-                    token: after.token.clone(),
-                    role: after.role,
-                    ttl: touched.ttl,
-                    span: Span { from: at, to: after.expires },
-                    last_set: at,
-                    revived: false,
-                    stretched: Duration::ZERO,
-                }),
+                None => {
+                    let handed_over = after.token != step.token;
+                    let asked = self.asked.get(&(touched.key.clone(), after.token.clone()));
+                    let (client, ttl) =
+                        asked.filter(|_| handed_over).copied().unwrap_or((step.client, touched.ttl));
+                    tenures.push(Tenure {
+                        node: step.node,
+                        client,
+                        key: touched.key.clone(),
+                        token: after.token.clone(),
+                        role: after.role,
+                        ttl,
+                        span: Span { from: at, to: after.expires },
+                        last_set: at,
+                        // One that came back to wait, and was waited for no longer.
+                        revived: closed.iter().any(|before| before.token == after.token && before.revived),
+                        handed_over,
+                        inherits: handed_over || step.inherits,
+                        stretched: Duration::ZERO,
+                    });
+                }
             }
         }
         closed
@@ -355,6 +373,8 @@ impl Engine {
                     span: Span { from: at, to: after.expires },
                     last_set: at,
                     revived: true,
+                    handed_over: false,
+                    inherits: true,
                     stretched: Duration::ZERO,
                 }),
             }

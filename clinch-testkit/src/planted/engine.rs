@@ -46,6 +46,10 @@ pub(super) enum EngineBug {
     TwoHeirs,
     HeirStays,
     OvertakesQueue,
+    /// One to which the key was handed over has no more time when it asks for it.
+    HeirNotTakenUp,
+    HeirKeptShort,
+    HeirNotWithdrawn,
 }
 
 /// An engine with one bug.
@@ -186,8 +190,10 @@ impl Rules for Flawed {
             Mode::Permit { .. } => Role::Permit,
             _ => Role::Exclusive,
         };
-        table
-            .put(claim.on(), Place { token: token.clone(), role, mode, expires, fence, confirm, done: None });
+        table.put(
+            claim.on(),
+            Place { token: token.clone(), role, mode, expires, fence, confirm, asked_at: None, done: None },
+        );
         fence
     }
 
@@ -279,6 +285,7 @@ impl Rules for Flawed {
             EngineBug::ReleaseAny => !is_permit(claim) || place.token == *token,
             EngineBug::ReleaseByOwner => owner(&place.token) == owner(token),
             EngineBug::NoteStays => place.token == *token && place.role != Role::Writer,
+            EngineBug::HeirNotWithdrawn => place.token == *token && place.role != Role::Next,
             _ => place.token == *token,
         });
         // As a counter does that is counted down without looking who was counted.
@@ -304,8 +311,28 @@ impl Rules for Flawed {
             if free && matches!(asked.asking, Asking::Queue { .. }) {
                 self.hand_over(table, claim.on(), now);
             }
+            if asked.inherits() && free && held {
+                self.bequeath(table, claim.on(), now);
+            }
         }
         held
+    }
+
+    fn bequeath(&self, table: &mut Table, on: &ClaimKey, now: EngineTime) {
+        if self.is(EngineBug::HeirKeptShort) {
+            table.change(on, |place| {
+                if place.role == Role::Next {
+                    place.confirm /= 2;
+                }
+            });
+        }
+        Honest.bequeath(table, on, now);
+    }
+
+    fn take_up(&self, table: &mut Table, claim: &Claim, token: &Token, now: EngineTime) {
+        if !self.is(EngineBug::HeirNotTakenUp) {
+            self.extend(table, claim, token, now);
+        }
     }
 
     fn hand_over(&self, table: &mut Table, on: &ClaimKey, now: EngineTime) -> Option<Place> {

@@ -257,6 +257,24 @@ pub fn all() -> Vec<Plant> {
             Turn,
             "who queues takes a free key although others are in front"
         ),
+        engine!(
+            "heir-not-taken-up",
+            HeirNotTakenUp,
+            FalseBelief,
+            "who was handed a key and asks for it is granted what is left of the time for which it is kept"
+        ),
+        engine!(
+            "heir-kept-short",
+            HeirKeptShort,
+            FalseBelief,
+            "a key that is handed over is kept for half the time that was asked for"
+        ),
+        engine!(
+            "heir-not-withdrawn",
+            HeirNotWithdrawn,
+            Leftover,
+            "a release leaves what is noted of one that comes next"
+        ),
         client!(
             "stale-guard-releases",
             StaleRelease,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clinch::lease::{Claim, ClaimKey, Fence, Mode, Record, Token};
-use clinch::store::{Notice, Revocation};
+use clinch::store::{Kept, Notice, Revocation};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
@@ -118,6 +118,25 @@ impl Request {
     }
 }
 
+/// Whom a release handed its key over to, and when that one had asked.
+fn heir(state: &State, request: &Request, touched: &[(ClaimKey, Touched)]) -> Option<(Token, Instant)> {
+    let (Request::Release(asked), [(on, touched)]) = (request, touched) else { return None };
+    let was_held = |place: &Place| {
+        touched.before.iter().any(|before| before.token == (&place.token).into() && before.role.is_held())
+    };
+    let new =
+        |place: &&Place| place.role == Role::Exclusive && place.token != asked.token && !was_held(place);
+    let heir = state.table.on(on).iter().find(new)?;
+    Some((heir.token.clone(), heir.asked_at?))
+}
+
+/// By what a token is named where others may read it.
+fn beginning(token: &Token) -> [u8; 16] {
+    let mut beginning = [0; 16];
+    beginning.iter_mut().zip(token.as_str().as_bytes()).for_each(|(one, byte)| *one = *byte);
+    beginning
+}
+
 const fn yes(yes: bool) -> Reply {
     if yes { Reply::Yes } else { Reply::No }
 }
@@ -138,6 +157,7 @@ impl World {
             touched.after = self.places(state, on);
         }
         self.replicate(state, &touched);
+        let heir = heir(state, request, &touched);
         drop(guard);
         let (patience, queues) = match request.asked().map(|asked| asked.asking) {
             Some(Asking::Again { left, .. }) => (left, false),
@@ -152,10 +172,12 @@ impl World {
             token: token.into(),
             patience,
             queues,
+            inherits: request.asked().is_some_and(Asked::inherits),
             touched: touched.iter().map(|(_, touched)| touched.clone()).collect(),
         };
         self.recorder.record(Event::Step(step));
-        let fired: usize = touched.iter().map(|(on, touched)| self.tell(on, touched, request)).sum();
+        let fired: usize =
+            touched.iter().map(|(on, touched)| self.tell(on, touched, request, heir.as_ref())).sum();
         if let Reply::Released { woken, .. } = &mut reply {
             *woken = fired;
         }
@@ -219,7 +241,13 @@ impl World {
 
     /// Tells whom the change of a key concerns: everybody who waits for it when something went, and the heir when it is
     /// kept for one. Says how many streams fired.
-    fn tell(self: &Arc<Self>, on: &ClaimKey, touched: &Touched, request: &Request) -> usize {
+    fn tell(
+        self: &Arc<Self>,
+        on: &ClaimKey,
+        touched: &Touched,
+        request: &Request,
+        inherits: Option<&(Token, Instant)>,
+    ) -> usize {
         let there = |placed: &Placed| {
             touched.after.iter().any(|after| after.token == placed.token && after.role == placed.role)
         };
@@ -231,27 +259,43 @@ impl World {
         let gives = matches!(request.call(), Call::Release | Call::Complete | Call::Revoke);
         let gone = touched.before.iter().any(|before| before.role != Role::Queued && !there(before));
         match heir {
-            Some(heir) => self.wake(|listener| {
-                listener.on == *on && listener.queued.as_ref().is_some_and(|queued| heir == queued.into())
-            }),
-            None if gives && gone => self.wake(|listener| listener.on == *on),
+            Some(heir) => {
+                let is_heir = |queued: &Token| heir == queued.into();
+                self.wake(
+                    |listener| listener.on == *on && listener.queued.as_ref().is_some_and(is_heir),
+                    None,
+                )
+            }
+            None if gives && gone => self.wake(|listener| listener.on == *on, inherits),
             None => 0,
         }
     }
 
-    fn wake(self: &Arc<Self>, meant: impl Fn(&super::Listener) -> bool) -> usize {
-        let listeners: Vec<(usize, Arc<Notify>)> = {
+    /// Wakes those who are meant, and tells them to whom the key was handed over.
+    fn wake(
+        self: &Arc<Self>,
+        meant: impl Fn(&super::Listener) -> bool,
+        heir: Option<&(Token, Instant)>,
+    ) -> usize {
+        let listeners: Vec<(usize, Arc<Notify>, Arc<Kept>)> = {
             let state = self.state();
             let listening = state.listeners.iter().filter(|listener| meant(listener));
-            listening.map(|listener| (listener.client, listener.signal.clone())).collect()
+            let told = |listener: &super::Listener| {
+                (listener.client, listener.signal.clone(), listener.kept.clone())
+            };
+            listening.map(told).collect()
         };
         let fired = listeners.len();
-        for (client, signal) in listeners {
+        let heir = heir.map(|(token, asked_at)| (beginning(token), *asked_at));
+        for (client, signal, kept) in listeners {
             let lost = self.strikes(FaultKind::LostWakeup, Call::Look, self.faults.lost_wakeup, client);
             let delay = self.travel(client);
             if lost.is_none() && !self.is_cut_off(client) {
                 tokio::spawn(async move {
                     sleep(delay).await;
+                    if let Some((heir, asked_at)) = heir {
+                        kept.since_for(heir, asked_at);
+                    }
                     signal.notify_one();
                 });
             }

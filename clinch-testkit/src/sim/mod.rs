@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use clinch::lease::{ClaimKey, Fence, Token};
-use clinch::store::{Notice, Store};
+use clinch::store::{Kept, Notice, Store};
 use clinch::stores::quorum::{Probation, QuorumStore};
 use rand::RngExt;
 use tokio::sync::{Notify, broadcast};
@@ -150,6 +150,7 @@ struct Listener {
     /// The attempt in the key's queue for which it listens.
     queued: Option<Token>,
     signal: Arc<Notify>,
+    kept: Arc<Kept>,
 }
 
 impl Sim {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clinch::lease::{Attempt, Claim, ClaimKey, Holder, Mode, Patience, Record, Space, Token};
 use clinch::store::{
-    Capabilities, Cursor, Denial, ErrorKind, Grant, Page, Release, Renewal, Revocations, Store, StoreError,
-    StoreFuture, Verdict, Wakeups,
+    Capabilities, Cursor, Denial, ErrorKind, Grant, Kept, Page, Release, Renewal, Revocations, Store,
+    StoreError, StoreFuture, Verdict, Wakeups,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
@@ -245,6 +245,7 @@ impl Store for SimStore {
         mine.several = true;
         mine.fences = true;
         mine.fair = true;
+        mine.heirs = true;
         mine.records = true;
         mine.wakeups = true;
         mine.list = true;
@@ -302,7 +303,8 @@ impl Store for SimStore {
         let (world, client, on) = (self.world.clone(), self.client, on.clone());
         let queued = queued.cloned();
         let id = world.id();
-        let signal = Arc::new(Notify::new());
+        let (signal, kept) = (Arc::new(Notify::new()), Arc::<Kept>::default());
+        let news = kept.clone();
         let subscription = Subscription { world: Arc::downgrade(&world), id };
         let acknowledged = Arc::downgrade(&signal);
         let delay = world.travel(client) + world.travel(client);
@@ -311,10 +313,10 @@ impl Store for SimStore {
             // It may have been given up before it was acknowledged.
             if let Some(signal) = acknowledged.upgrade() {
                 signal.notify_one();
-                world.state().listeners.push(Listener { id, client, on, queued, signal });
+                world.state().listeners.push(Listener { id, client, on, queued, signal, kept });
             }
         });
-        Wakeups::new(signal, subscription)
+        Wakeups::new(signal, subscription).with_kept(news)
     }
 
     fn revocations(&self) -> Revocations {

@@ -116,7 +116,8 @@ pub(super) async fn a_denial_moves_no_expiry(harness: &dyn Harness) -> Result<()
         let sent = Instant::now();
         case.finish(&lease, &left, Some(ttl)).await?;
         case.advance(ttl / 2).await;
-        let patience = Patience::Wait { until: Instant::now() + LONG, again_within: LONG };
+        let patience =
+            Patience::Wait { until: Instant::now() + LONG, again_within: LONG, confirm: Duration::ZERO };
         let early = [
             case.other.acquire(&rival(&lease)?).await?,
             case.other.acquire(&rival(&lease)?.with_patience(patience)).await?,

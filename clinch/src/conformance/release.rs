@@ -190,8 +190,11 @@ pub(super) async fn an_attempt_that_was_not_granted_releases_nothing(
 pub(super) async fn a_waiting_attempt_is_withdrawn(harness: &dyn Harness) -> Result<(), Failure> {
     let case = Case::new(harness).await?;
     let lease = case.attempt("lease", LONG)?;
-    let waiting =
-        rival(&lease)?.with_patience(Patience::Wait { until: Instant::now() + LONG, again_within: LONG });
+    let waiting = rival(&lease)?.with_patience(Patience::Wait {
+        until: Instant::now() + LONG,
+        again_within: LONG,
+        confirm: Duration::ZERO,
+    });
     granted(case.store.acquire(&lease).await?)?;
     denied_by(case.other.acquire(&waiting).await?, 0, lease.token())?;
     ensure!(

@@ -14,7 +14,7 @@ use crate::store::{Denial, ErrorKind, Verdict};
 
 /// A writer that waits for long, and comes again within this time.
 fn waiting(case: &Case<'_>, name: &str, again_within: Duration) -> Result<Attempt, Failure> {
-    let patience = Patience::Wait { until: Instant::now() + LONG, again_within };
+    let patience = Patience::Wait { until: Instant::now() + LONG, again_within, confirm: Duration::ZERO };
     Ok(case.attempt(name, LONG)?.with_patience(patience))
 }
 
@@ -400,14 +400,24 @@ pub(super) async fn a_writers_withdrawal_fires(harness: &dyn Harness) -> Result<
 pub(super) async fn a_writer_that_never_came_again_lets_readers_in(
     harness: &dyn Harness,
 ) -> Result<(), Failure> {
-    writer_forgotten(harness, |sent, ttl| Patience::Wait { until: sent + LONG, again_within: ttl }).await
+    writer_forgotten(harness, |sent, ttl| Patience::Wait {
+        until: sent + LONG,
+        again_within: ttl,
+        confirm: Duration::ZERO,
+    })
+    .await
 }
 
 /// A writer whose time is over lets readers in, and not before, however often it meant to come.
 pub(super) async fn a_writer_whose_time_is_over_lets_readers_in(
     harness: &dyn Harness,
 ) -> Result<(), Failure> {
-    writer_forgotten(harness, |sent, ttl| Patience::Wait { until: sent + ttl, again_within: LONG }).await
+    writer_forgotten(harness, |sent, ttl| Patience::Wait {
+        until: sent + ttl,
+        again_within: LONG,
+        confirm: Duration::ZERO,
+    })
+    .await
 }
 
 /// A writer with this patience, made of an instant and a time, is forgotten when the time has passed since.
@@ -460,7 +470,7 @@ pub(super) async fn a_queued_writer_keeps_new_readers_out(harness: &dyn Harness)
 pub(super) async fn a_writer_that_tries_keeps_nobody_out(harness: &dyn Harness) -> Result<(), Failure> {
     let case = Case::new(harness).await?;
     let (reader, late) = (case.shared("lock", LONG)?, case.shared("lock", LONG)?);
-    let over = Patience::Wait { until: Instant::now(), again_within: LONG };
+    let over = Patience::Wait { until: Instant::now(), again_within: LONG, confirm: Duration::ZERO };
     granted(case.store.acquire(&reader).await?)?;
     for writer in [case.attempt("lock", LONG)?, case.attempt("lock", LONG)?.with_patience(over)] {
         denied_by(case.other.acquire(&writer).await?, 0, reader.token())?;

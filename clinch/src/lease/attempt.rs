@@ -44,6 +44,10 @@ pub enum Patience {
         until: Instant,
         /// It comes again at least this often: an engine forgets one that has not.
         again_within: Duration,
+        /// How long the key is kept for it if its holder hands it over ([heirs](crate::store::Capabilities::heirs)), until
+        /// it is renewed or asked for again. Zero: it takes the key only by asking for it. Others are for a single exclusive
+        /// claim on a lock, without a fence.
+        confirm: Duration,
     },
     /// It stands in the engine's queue for its key, first come first served, and keeps its token while it waits. For a
     /// single exclusive claim on a store with [`fair`](crate::store::Capabilities::fair) queues.
@@ -64,6 +68,14 @@ impl Patience {
             Self::Wait { until, .. } | Self::Queue { until, .. } => {
                 until.saturating_duration_since(Instant::now())
             }
+        }
+    }
+
+    /// How long the key is kept for it if its holder hands it over, if it can be.
+    pub fn inherits(&self) -> Option<Duration> {
+        match self {
+            Self::Wait { confirm, .. } if !confirm.is_zero() => Some(*confirm),
+            _ => None,
         }
     }
 }
@@ -235,6 +247,7 @@ struct Notes {
     patience: Mutex<Option<Patience>>,
     taking_back: AtomicBool,
     took_turn: AtomicBool,
+    known: AtomicBool,
     /// Where the attempt goes to several engines: what each of them knows of it.
     parts: OnceLock<Vec<Arc<Attempt>>>,
 }
@@ -265,7 +278,8 @@ impl Route {
         self.notes.get()
     }
 
-    fn set_patience(&self, patience: Patience) {
+    /// From now on it waits like this.
+    pub(crate) fn set_patience(&self, patience: Patience) {
         let patience = Some(patience).filter(|patience| *patience != Patience::Try);
         if patience.is_some() || self.noted().is_some() {
             *self.notes().patience.lock().unwrap_or_else(PoisonError::into_inner) = patience;
@@ -332,6 +346,16 @@ impl Route {
     /// Whether it has.
     pub fn took_turn(&self) -> bool {
         self.noted().is_some_and(|notes| notes.took_turn.load(Ordering::Acquire))
+    }
+
+    /// Notes that the engine may know the attempt as one that waits, although every acquire of it was denied.
+    pub fn know(&self) {
+        self.notes().known.store(true, Ordering::Release);
+    }
+
+    /// Whether it may.
+    pub fn is_known(&self) -> bool {
+        self.noted().is_some_and(|notes| notes.known.load(Ordering::Acquire))
     }
 
     /// Whether it went to several engines.

@@ -306,7 +306,7 @@ impl Core {
                 event = event => event,
                 () = sleep_until(until), if !is_timed => Event::Over,
             };
-            let role = match event {
+            let mut role = match event {
                 Event::Ask(role) => role,
                 Event::Again => continue,
                 Event::Over => return self.in_the_end(last, until == grace, plan),
@@ -316,7 +316,9 @@ impl Core {
                 },
             };
             seat.schedule().asking();
-            let (reply, asked) = if last.is_none() {
+            let (reply, asked) = if let Some(held) = self.inherited(&mut role, seat.schedule(), plan) {
+                (self.inherit(role, &held, plan), None)
+            } else if last.is_none() {
                 self.ask_until((Instant::now() + self.call_timeout).min(grace), role, plan).await
             } else if self.answers_before(deadline) {
                 self.ask(role, plan).await
@@ -327,8 +329,10 @@ impl Core {
                 }
             };
             match &reply {
-                // The latest one is what the engine remembers.
-                Reply::Denied(denial, _) if denial.is_by_readers() => remembered.attempt = asked,
+                // The latest one is what the engine remembers. One that can inherit is the line's.
+                Reply::Denied(denial, _) if denial.is_by_readers() => {
+                    remembered.attempt = asked.filter(|attempt| attempt.patience().inherits().is_none());
+                }
                 Reply::Granted(_) => {
                     remembered.attempt = None;
                     self.granted_by(seat.schedule(), plan);

@@ -8,7 +8,6 @@
 //! moment. So a hand-over takes no round trip of its own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -23,8 +22,7 @@ use super::schedule::Schedule;
 use super::tenure::Tenure;
 use crate::error::DeniedBy;
 use crate::lease::{ClaimKey, Mode, Token};
-use crate::stamp::Stamp;
-use crate::store::{Denial, Grant, Renewal, StoreError, Verdict};
+use crate::store::{Denial, Grant, News, Renewal, StoreError, Verdict};
 
 /// Which part of the time for which the key is kept passes until it is confirmed: whoever is done by then need not.
 const CONFIRMS_AFTER: u32 = 16;
@@ -78,7 +76,7 @@ impl Core {
                     None => denial(),
                 };
             }
-            let kept = listening.schedule.kept_since().and_then(|since| alone.take_turn(since));
+            let kept = listening.schedule.kept().and_then(|news| alone.take_turn(news));
             let reply = if let Some(reply) = kept {
                 reply
             } else if last.is_none() {
@@ -148,8 +146,6 @@ pub(super) struct Alone<'a> {
     core: &'a Arc<Core>,
     plan: &'a Plan,
     pub(super) flight: Option<Flight>,
-    /// Just before it asked last.
-    asked_at: Option<Instant>,
     /// A call is in flight, or it stands in the queue: what is ended by force meanwhile may be its lease.
     calling: bool,
     /// The engine remembers it although it was denied.
@@ -158,7 +154,7 @@ pub(super) struct Alone<'a> {
 
 impl<'a> Alone<'a> {
     pub(super) const fn new(core: &'a Arc<Core>, plan: &'a Plan) -> Self {
-        Self { core, plan, flight: None, asked_at: None, calling: false, remembered: false }
+        Self { core, plan, flight: None, calling: false, remembered: false }
     }
 
     /// The token with which it asks.
@@ -201,8 +197,8 @@ impl<'a> Alone<'a> {
     async fn ask(&mut self) -> Reply {
         let core = self.core;
         let began = Instant::now();
-        self.asked_at = Some(began);
         let mut flight = self.begin();
+        flight.asked_at = Some(began);
         let verdict = core.exchange(&mut flight, None).await;
         self.flight = Some(flight);
         let waits = self.plan.options.kept_for().is_some() && !self.plan.is_try();
@@ -270,29 +266,17 @@ impl<'a> Alone<'a> {
         Reply::Granted(Tenure::new(held, 0, core, false))
     }
 
-    /// Takes the news that the key is kept for it since after that instant for its grant, if enough is left of the time for
-    /// which it is.
-    fn take_turn(&mut self, since: Instant) -> Option<Reply> {
+    /// Takes the news that the key is kept for it for its grant, if enough is left of the time for which it is.
+    fn take_turn(&mut self, news: News) -> Option<Reply> {
         let (core, plan) = (self.core, self.plan);
-        let flight = self.flight.clone().filter(Flight::is_settled)?;
-        // The boot clock was looked at before it asked last. News of an earlier time are old; a store may count in whole
-        // microseconds.
-        if self.asked_at.is_none_or(|asked_at| since + Duration::from_micros(1) < asked_at) {
-            return None;
-        }
-        let kept_for = plan.options.kept_for()?.min(flight.attempt.ttl());
-        let now = Instant::now();
-        // The engine began to count by now at the latest.
-        let window = core.window_of(kept_for, since, flight.boot_at, now);
-        if window.valid_until.since(Stamp::of(now)) < kept_for / 2 {
-            return None;
-        }
+        let flight = self.flight.as_ref()?;
+        let (since, confirm) = (news.since_for(flight.attempt.token())?, plan.options.kept_for()?);
+        let held = core.lease_by_news(flight, since, confirm, plan.scope)?;
         flight.attempt.route().take_turn();
-        let held = Arc::new(Held::granted(&flight, window, now, Vec::new(), plan.scope));
         let revoked = self.called();
         let reply = self.hand_out(held.clone(), revoked);
         if matches!(reply, Reply::Granted(_)) {
-            core.renewals.confirm(&held, now, kept_for / CONFIRMS_AFTER);
+            core.renewals.confirm(&held, held.since(), confirm.min(held.attempt().ttl()) / CONFIRMS_AFTER);
         }
         Some(reply)
     }

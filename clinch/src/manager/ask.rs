@@ -12,6 +12,7 @@ use super::held::Held;
 use super::line::{Answer, Flight, Role, Tried, Unkept, local_denial};
 use super::options::{LockOptions, Strategy};
 use super::plan::Plan;
+use super::schedule::Schedule;
 use super::tenure::Tenure;
 use crate::error::DeniedBy;
 use crate::lease::{Attempt, Claim, Mode};
@@ -23,6 +24,11 @@ use crate::telemetry::Meter;
 const RECONNECTS: u32 = 2;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// For how long an heir holds the lease before it confirms it: whoever is done by then need not.
+const CONFIRMS_AFTER: Duration = Duration::from_millis(5);
+/// Which part of the time for which a key is kept must be left for one who takes that for its grant.
+const LEAST_LEFT: u32 = 4;
 
 /// What came of an attempt.
 #[derive(Debug)]
@@ -137,6 +143,14 @@ impl Core {
         }
         let began = Instant::now();
         let flight = role.begin(|| self.new_flight(plan));
+        if flight.attempt.route().is_known() && flight.attempt.sent_at().is_none() {
+            // Denied before, and asked for anew, perhaps by another one.
+            flight.boot_at = self.boot_now();
+            if !plan.is_try() {
+                flight.attempt.route().set_patience(plan.patience(self.can));
+            }
+        }
+        flight.asked_at = Some(began);
         let verdict = self.exchange(flight, limit).await;
         let flight = flight.clone();
         let attempt = flight.attempt.clone();
@@ -282,6 +296,59 @@ impl Core {
         }
     }
 
+    /// The lease of the head of a line to which the key was handed over, if the news of that have come in time: then the engine
+    /// need not be asked.
+    pub(super) fn inherited(
+        &self,
+        role: &mut Role<'_>,
+        schedule: &mut Schedule,
+        plan: &Plan,
+    ) -> Option<Arc<Held>> {
+        let news = schedule.kept()?;
+        let flight = role.begin(|| self.new_flight(plan));
+        let (since, confirm) =
+            (news.since_for(flight.attempt.token())?, flight.attempt.patience().inherits()?);
+        self.lease_by_news(flight, since, confirm, plan.scope)
+    }
+
+    /// What becomes of such a lease.
+    pub(super) fn inherit(self: &Arc<Self>, mut role: Role<'_>, held: &Arc<Held>, plan: &Plan) -> Reply {
+        if let Some(reply) = self.unusable(held, false) {
+            role.take_back();
+            return reply;
+        }
+        let reply = self.kept(role, held.clone(), plan);
+        if matches!(reply, Reply::Granted(_)) {
+            self.renewals.confirm(held, held.since(), CONFIRMS_AFTER);
+        }
+        reply
+    }
+
+    /// The lease of an attempt for which the key is kept since after that instant, if enough is left of the time for which it is.
+    pub(super) fn lease_by_news(
+        &self,
+        flight: &Flight,
+        since: Instant,
+        confirm: Duration,
+        scope: u64,
+    ) -> Option<Arc<Held>> {
+        // The boot clock was looked at before it asked last. News of an earlier time are old; a store may count in whole
+        // microseconds.
+        let is_old = |asked_at| since + Duration::from_micros(1) < asked_at;
+        if !flight.is_settled() || flight.asked_at.is_none_or(is_old) {
+            return None;
+        }
+        let kept_for = confirm.min(flight.attempt.ttl());
+        let now = Instant::now();
+        // The engine began to count by now at the latest.
+        let window = self.window_of(kept_for, since, flight.boot_at, now);
+        if window.valid_until.since(Stamp::of(now)) < kept_for / LEAST_LEFT {
+            return None;
+        }
+        flight.attempt.sent_from(Stamp::of(since));
+        Some(Arc::new(Held::kept(flight, window, now, scope)))
+    }
+
     /// What was granted, noted as a lease of this process.
     fn kept(self: &Arc<Self>, role: Role<'_>, held: Arc<Held>, plan: &Plan) -> Reply {
         match role.granted(&held) {
@@ -367,6 +434,7 @@ impl Core {
         Flight {
             attempt: Arc::new(self.new_attempt(plan)),
             boot_at: self.boot_now(),
+            asked_at: None,
             doubtful: false,
             heard_since: self.background.heard.since(),
         }
@@ -375,7 +443,7 @@ impl Core {
     pub(super) fn new_attempt(&self, plan: &Plan) -> Attempt {
         let token = self.new_token(plan.options.word());
         let claims = plan.claims_above(self.fence_floor());
-        Attempt::of(token, claims).with_patience(plan.patience())
+        Attempt::of(token, claims).with_patience(plan.patience(self.can))
     }
 
     /// The lease that was granted to what was sent then.

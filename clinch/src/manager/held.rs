@@ -159,6 +159,8 @@ struct State {
     passing_noted: bool,
     /// Somebody has looked at it who wants to hear of changes; until then nobody need be told.
     watched: bool,
+    /// The engine only keeps the key for it: it was not renewed since, and has less than its TTL.
+    unconfirmed: bool,
 }
 
 impl Held {
@@ -182,6 +184,13 @@ impl Held {
             scope,
             ..Self::new(Asked::shared(attempt), &window, since, flight.heard_since, Kind::Granted, None)
         }
+    }
+
+    /// One that the engine only keeps for this holder yet, for much less than its TTL.
+    pub(super) fn kept(flight: &Flight, window: Window, since: Instant, scope: u64) -> Self {
+        let held = Self::granted(flight, window, since, Vec::new(), scope);
+        held.state().unconfirmed = true;
+        held
     }
 
     /// What somebody has who went on although the engine failed: it excludes inside this process until then, and the
@@ -230,6 +239,7 @@ impl Held {
                 counted,
                 passing_noted: false,
                 watched: false,
+                unconfirmed: false,
             }),
             rare: OnceBox::new(),
         }
@@ -392,6 +402,12 @@ impl Held {
         state.engine_until = state.engine_until.max(engine_until);
     }
 
+    /// Whether it is held, and must be confirmed to be held for long.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        let state = self.state();
+        state.unconfirmed && !self.left(&state).is_zero()
+    }
+
     /// What is left of its validity; zero if it is not held any more.
     pub(super) fn remaining(&self) -> Duration {
         self.left(&self.state())
@@ -541,5 +557,6 @@ impl State {
         self.valid_until = window.valid_until;
         self.engine_until = self.engine_until.max(window.engine_until);
         self.allowance = window.allowance.as_micros().try_into().unwrap_or(u32::MAX);
+        self.unconfirmed = false;
     }
 }

@@ -10,12 +10,15 @@ use super::options::LockOptions;
 use super::seen::Seen;
 use crate::error::Error;
 use crate::key::Key;
-use crate::lease::{Attempt, AttemptError, Claim, Claims, Fence, MAX_CLAIMS, Mode, Patience};
+use crate::lease::{Attempt, AttemptError, Claim, Claims, Fence, MAX_CLAIMS, Mode, Patience, Space};
 use crate::store::Capabilities;
 use crate::telemetry::Telemetry;
 
 /// The least time for which a waiting writer is remembered after it asked.
 const REMEMBERED: Duration = Duration::from_secs(1);
+
+/// For how long a lock that was handed over is kept for its heir, unless that one confirms it: so much a dead heir costs.
+const INHERITED: Duration = Duration::from_secs(1);
 
 /// What holds for a wish besides its options.
 #[derive(Debug, Clone, Copy)]
@@ -214,15 +217,23 @@ impl Plan {
         self.options.local_pass && self.stands_in_line()
     }
 
-    pub(super) fn patience(&self) -> Patience {
+    /// How it waits for an engine that can do so much.
+    pub(super) fn patience(&self, can: Capabilities) -> Patience {
         match self.options.kept_for() {
             Some(confirm) => Patience::Queue { until: self.deadline, confirm },
             None if self.is_try() => Patience::Try,
             None => Patience::Wait {
                 until: self.deadline,
                 again_within: REMEMBERED.max(self.options.polls_every().saturating_mul(3)),
+                confirm: if can.heirs && self.inherits() { INHERITED } else { Duration::ZERO },
             },
         }
+    }
+
+    /// Whether a holder could hand its lock over to it. A fence is given to one who asks.
+    fn inherits(&self) -> bool {
+        let [claim] = &*self.claims else { return false };
+        claim.mode() == Mode::Exclusive && claim.on().space == Space::Lock && !self.options.fenced
     }
 
     /// The pause between two polls, before jitter. Whoever stands in the engine's queue need not ask whether it is its turn

@@ -172,7 +172,7 @@ impl Renewed {
         let place = match &self.then {
             Then::Again { place, .. } => place,
             // Most are given back long before.
-            Then::Confirmed { .. } => return !self.held.remaining().is_zero(),
+            Then::Confirmed { .. } => return self.held.is_unconfirmed(),
             Then::Nothing | Then::PassOn(_) => return true,
         };
         let mut place = locked(place);

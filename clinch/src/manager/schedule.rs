@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep_until};
 
 use crate::lease::Token;
-use crate::store::{Denial, Wakeups};
+use crate::store::{Denial, News, Wakeups};
 
 /// As good as never.
 const FAR: Duration = Duration::from_secs(86_400 * 365);
@@ -75,9 +75,9 @@ impl Schedule {
         self.wakeups = Some(wakeups);
     }
 
-    /// Whether the wake-up that came tells that the key is kept for the one that listens, and since when.
-    pub(super) fn kept_since(&mut self) -> Option<Instant> {
-        self.wakeups.as_mut()?.kept_since()
+    /// The news that the key is kept for somebody, if the wake-up that came brought some.
+    pub(super) fn kept(&mut self) -> Option<News> {
+        self.wakeups.as_mut()?.kept()
     }
 
     /// The call is being sent.

@@ -26,7 +26,7 @@ impl Wakeups {
         Self { signal, kept: None, _subscription: Some(Box::new(subscription)) }
     }
 
-    /// The same for an attempt in a queue, for a store that can tell from when on a key is [`Kept`] for it.
+    /// The same for a store that can tell from when on a key is [`Kept`] for an attempt.
     #[must_use]
     pub fn with_kept(mut self, kept: Arc<Kept>) -> Self {
         self.kept = Some(kept);
@@ -38,8 +38,8 @@ impl Wakeups {
         Self { signal: Arc::default(), kept: None, _subscription: None }
     }
 
-    /// Whether the key is kept for the queued attempt that this stream is for, and since when at the earliest; told once.
-    pub fn kept_since(&mut self) -> Option<Instant> {
+    /// The news that the key is kept for an attempt, if there are any; told once.
+    pub fn kept(&mut self) -> Option<News> {
         self.kept.as_ref()?.take()
     }
 
@@ -58,21 +58,50 @@ impl fmt::Debug for Wakeups {
     }
 }
 
-/// The news that a key is kept for an attempt in its queue, from the store to whoever listens to the attempt's stream.
+/// The news that a key is kept for an attempt, in its queue or as its holder's heir, from the store to whoever listens.
 ///
 /// With it the attempt has the lease for as long as the key is kept for it, its `confirm` time, counted from the instant that
 /// is told. So that must be one at which the attempt had asked last and nothing was kept for it yet, by the clock of whoever
 /// asked. A renewal confirms: the lease has its full TTL then.
 #[derive(Debug, Default)]
-pub struct Kept(Mutex<Option<Instant>>);
+pub struct Kept(Mutex<Option<News>>);
+
+/// By how much of its token an attempt is named where others may read it: enough to be its own, and too little to release with.
+const BEGINNING: usize = 16;
+
+/// That a key is kept for an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct News {
+    since: Instant,
+    /// How the attempt's token begins; `None`: it is the one that the stream is for.
+    of: Option<[u8; BEGINNING]>,
+}
+
+impl News {
+    /// Since when the key is kept, at the earliest, if it is for the attempt with this token.
+    pub fn since_for(&self, token: &Token) -> Option<Instant> {
+        let is_meant = self.of.is_none_or(|beginning| token.as_str().as_bytes().starts_with(&beginning));
+        is_meant.then_some(self.since)
+    }
+}
 
 impl Kept {
-    /// It is, since after that instant. To be told before the stream fires.
+    /// It is kept for the attempt in the queue that the stream is for, since after that instant. To be told before the stream
+    /// fires, as all of this.
     pub fn since(&self, at: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+        self.put(News { since: at, of: None });
     }
 
-    fn take(&self) -> Option<Instant> {
+    /// It is kept for the attempt whose token begins so. The instant counts only if that is one of this store's.
+    pub fn since_for(&self, beginning: [u8; BEGINNING], at: Instant) {
+        self.put(News { since: at, of: Some(beginning) });
+    }
+
+    fn put(&self, news: News) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(news);
+    }
+
+    fn take(&self) -> Option<News> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

@@ -31,7 +31,7 @@ pub use about::{About, Diagnosis, Fact, Finding, Severity};
 pub use at_once::{Asking, Asks, AtOnce};
 pub use capabilities::Capabilities;
 pub use error::{Effect, ErrorKind, StoreError};
-pub use events::{Kept, Notice, Revocation, Revocations, Wakeups};
+pub use events::{Kept, News, Notice, Revocation, Revocations, Wakeups};
 pub use verdict::{Cursor, Denial, Grant, Page, Release, Renewal, Verdict};
 
 use crate::lease::{Attempt, ClaimKey, Holder, Record, Token};
@@ -88,6 +88,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///   has the same effect as asking again, and its release says that it was held. Whoever finds a free
     ///   key while another is first in the queue hands the key over in the same way, and is denied. Attempts without that
     ///   patience do not know of the queue.
+    /// - **Heirs** ([`Capabilities::heirs`]). An attempt with [`Patience::Wait`](crate::lease::Patience::Wait) and a `confirm`
+    ///   time that an exclusive holder denies may be noted as the one that comes next, for no longer than half that time after
+    ///   it asked. A release may then set the key to the heir's token for its `confirm` time, as a grant, and tell all who
+    ///   wait, with the heir's name ([`Kept`]). Asking again and renewing give the heir its full TTL; releasing withdraws it.
+    ///   Who waits without a `confirm` time comes to its chance too: a store forgets the heir when it denies such a one.
     /// - A claim the store cannot serve is [`ErrorKind::Unsupported`], a key that holds something else is
     ///   [`ErrorKind::WrongType`]; either way nothing was changed.
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict>;

@@ -132,7 +132,8 @@ async fn no_step_ever_crosses_slots() {
         for name in [format!("k{i}"), format!("{{tag{i}}}:k"), format!("a:{{tag{i}}}")] {
             let key = || key(&name);
             let soon = Instant::now() + LONG;
-            let waits = Patience::Wait { until: soon, again_within: Duration::from_secs(1) };
+            let waits =
+                Patience::Wait { until: soon, again_within: Duration::from_secs(1), confirm: Duration::ZERO };
             let queues = Patience::Queue { until: soon, confirm: Duration::from_secs(1) };
             let exclusive = || Claim::exclusive(key(), TTL);
             let attempts = [

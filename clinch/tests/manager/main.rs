@@ -32,6 +32,7 @@ mod hardening;
 mod hardening_leases;
 mod hardening_redis;
 mod hardening_runtimes;
+mod heirs;
 mod limits;
 mod locks;
 mod passes;

@@ -169,8 +169,11 @@ pub(crate) fn permit(most: u32, ttl: Duration) -> Attempt {
 }
 
 pub(crate) fn waiting(attempt: Attempt) -> Attempt {
-    attempt
-        .with_patience(Patience::Wait { until: Instant::now() + LONG, again_within: Duration::from_secs(5) })
+    attempt.with_patience(Patience::Wait {
+        until: Instant::now() + LONG,
+        again_within: Duration::from_secs(5),
+        confirm: Duration::ZERO,
+    })
 }
 
 pub(crate) fn queued(attempt: Attempt) -> Attempt {

@@ -15,6 +15,7 @@ mod common;
 mod batches;
 mod extremes;
 mod fences;
+mod heirs;
 mod late;
 mod permits;
 mod queues;

@@ -236,7 +236,7 @@ async fn the_news_of_a_turn_are_a_grant() {
         bench.denied(waiter).await;
         let mut stream = bench.store.wakeups(&on_lock(), Some(waiter.token()));
         timeout(LONG, stream.next()).await.unwrap();
-        assert_eq!(stream.kept_since(), None, "it was told that it is heard, and nothing else");
+        assert_eq!(stream.kept(), None, "it was told that it is heard, and nothing else");
         streams.push((stream, before, Instant::now()));
     }
     assert!(bench.store.is_listening(&on_lock()));
@@ -244,9 +244,9 @@ async fn the_news_of_a_turn_are_a_grant() {
     for (heir, (stream, before, after)) in [&quick, &slow].into_iter().zip(&mut streams) {
         assert!(bench.release(holder).await);
         timeout(LONG, stream.next()).await.unwrap();
-        let since = stream.kept_since().unwrap() + Duration::from_micros(1);
+        let since = stream.kept().unwrap().since_for(heir.token()).unwrap() + Duration::from_micros(1);
         assert!(*before <= since && since <= *after, "{before:?} {since:?} {after:?}");
-        assert_eq!(stream.kept_since(), None, "told once");
+        assert_eq!(stream.kept(), None, "told once");
         assert!(!bench.renewed(heir).await, "as long as it does not take it, nothing was granted");
         heir.route().take_turn();
         holder = heir;
@@ -258,7 +258,7 @@ async fn the_news_of_a_turn_are_a_grant() {
     // One that needs a number asks for it.
     let (stream, ..) = &mut streams[2];
     timeout(LONG, stream.next()).await.unwrap();
-    assert_eq!(stream.kept_since(), None);
+    assert_eq!(stream.kept(), None);
     assert!(fence(&bench.granted(&asks).await) > 0);
     assert!(bench.release(&asks).await);
     drop(streams);

@@ -39,15 +39,25 @@ impl Checker<'_> {
         }
         // A caller that does not know since when it has its lease renews it before it believes in it.
         let mut renewed: BTreeMap<&Tag, Duration> = BTreeMap::new();
+        // What can be handed over has its whole time from when it is asked for again.
+        let mut asked: BTreeMap<&Tag, Duration> = BTreeMap::new();
         for (at, event) in self.events() {
-            if let Event::Sent { op: Some(_), call: Call::Renew, token, .. } = event {
-                renewed.insert(token, at + header.latest_landing);
+            match event {
+                Event::Sent { op: Some(_), call: Call::Renew, token, .. } => {
+                    renewed.insert(token, at + header.latest_landing);
+                }
+                Event::Sent { op: Some(_), call: Call::Acquire, token, .. } => {
+                    asked.insert(token, at + header.latest_landing);
+                }
+                _ => {}
             }
         }
         let mut found = Vec::new();
         for tenure in self.index.tenures.iter().filter(|tenure| tenure.role.is_held()) {
             let last = last.get(&(tenure.key.as_str(), &tenure.token)).copied().unwrap_or_default();
             let last = last.max(renewed.get(&tenure.token).copied().unwrap_or_default());
+            let asked = asked.get(&tenure.token).filter(|_| tenure.inherits);
+            let last = last.max(asked.copied().unwrap_or_default());
             let limit = last.max(tenure.span.from) + tenure.ttl + allowance(tenure.ttl) + tenure.stretched;
             if tenure.span.to > limit {
                 let what = format!("{} was kept until {} ms", shown(tenure), tenure.span.to.as_millis());

@@ -307,7 +307,9 @@ impl Checker<'_> {
             // What a client sends again by itself may be granted after its last copy was denied: nobody knows of it. And of
             // several nodes, some may grant what the others do not.
             let told = |acquires: &Acquires| !acquires.may_hold && acquires.sent <= acquires.asked;
-            if self.history.header.nodes == 1 && acquires.get(&tenure.token).is_some_and(told) {
+            // What was handed over no acquire was told of.
+            let asked = self.history.header.nodes == 1 && !tenure.handed_over;
+            if asked && acquires.get(&tenure.token).is_some_and(told) {
                 let what = format!(
                     "{} was granted, but its manager was told that nothing was applied",
                     shown(tenure)

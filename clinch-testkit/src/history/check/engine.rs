@@ -40,8 +40,8 @@ impl Checker<'_> {
         for (at, step, touched) in self.touched() {
             let (call, token, key, ttl) = (step.call, &step.token, &touched.key, touched.ttl);
             for waits in touched.after.iter().filter(|after| after.token == *token) {
-                let set =
-                    matches!(waits.role, Role::Writer | Role::Queued) && !touched.before.contains(waits);
+                let set = matches!(waits.role, Role::Writer | Role::Queued | Role::Next)
+                    && !touched.before.contains(waits);
                 if set && waits.expires > at + step.patience + allowance(step.patience) {
                     let (role, until) = (waits.role, waits.expires.as_millis());
                     let what = format!("{token} is remembered on {key} as {role:?} until {until} ms");
@@ -64,7 +64,9 @@ impl Checker<'_> {
                     let what = format!("{call:?} brought {token} back on {key}");
                     found.push(violation(Rule::Leftover, at, what));
                 }
-                Some(before) if call == Call::Acquire && before.expires != after.expires => {
+                Some(before)
+                    if call == Call::Acquire && !step.inherits && before.expires != after.expires =>
+                {
                     let what = format!("asking again moved the expiry of {token} on {key}");
                     found.push(violation(Rule::Leftover, at, what));
                 }
@@ -100,6 +102,13 @@ impl Checker<'_> {
                         touched.after.iter().any(|p| p.token == before.token && p.role == Role::Heir)
                     }
                     Role::Writer => mine,
+                    // The key is this one's now.
+                    Role::Next => {
+                        let heir = |p: &Placed| p.token == before.token && p.role == Role::Exclusive;
+                        let waits_too = !step.inherits && !step.patience.is_zero();
+                        let handed_over = step.call == Call::Release && touched.after.iter().any(heir);
+                        handed_over || step.call == Call::Acquire && waits_too
+                    }
                     _ => false,
                 };
                 if !same && !allowed {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use clinch::lease::{Attempt, Claim, ClaimKey, Fence, Mode, Patience, Record, Token};
+use tokio::time::Instant;
 
 use super::{EngineTime, Place, Table};
 use crate::history::Role;
@@ -30,6 +31,10 @@ pub enum Asking {
         left: Duration,
         /// At least this often.
         within: Duration,
+        /// How long the key is kept for it if its holder hands it over; zero: that is not to be.
+        confirm: Duration,
+        /// When it was sent, as its process counts.
+        asked_at: Instant,
     },
     /// It queues.
     Queue {
@@ -45,9 +50,12 @@ impl Asked {
     pub fn of(attempt: &Attempt) -> Self {
         let patience = attempt.patience();
         let asking = match patience {
-            Patience::Wait { again_within, .. } => {
-                Asking::Again { left: patience.left(), within: again_within }
-            }
+            Patience::Wait { again_within, confirm, .. } => Asking::Again {
+                left: patience.left(),
+                within: again_within,
+                confirm: confirm.min(attempt.ttl()),
+                asked_at: Instant::now(),
+            },
             Patience::Queue { confirm, .. } => Asking::Queue { left: patience.left(), confirm },
             _ => Asking::Once,
         };
@@ -56,6 +64,16 @@ impl Asked {
 
     const fn queues(&self) -> bool {
         matches!(self.asking, Asking::Queue { .. })
+    }
+
+    /// Whether it waits if it is denied.
+    const fn waits(&self) -> bool {
+        matches!(self.asking, Asking::Again { left, .. } | Asking::Queue { left, .. } if !left.is_zero())
+    }
+
+    /// Whether a key can be handed over to it outside of a queue.
+    pub(crate) const fn inherits(&self) -> bool {
+        matches!(self.asking, Asking::Again { confirm, .. } if !confirm.is_zero())
     }
 }
 
@@ -106,11 +124,16 @@ pub fn acquire_by<R: Rules + ?Sized>(
     let mut fences = Vec::new();
     for (index, claim) in asked.claims.iter().enumerate() {
         fences.push(match rules.mine(table, claim, &asked.token, now) {
-            Some(place) => rules.repeat(table, claim, place, now).map_err(|place| Refusal {
-                claim: index,
-                until: place.expires,
-                holder: Some(Box::new(place)),
-            })?,
+            Some(place) => {
+                if asked.inherits() {
+                    rules.take_up(table, claim, &asked.token, now);
+                }
+                rules.repeat(table, claim, place, now).map_err(|place| Refusal {
+                    claim: index,
+                    until: place.expires,
+                    holder: Some(Box::new(place)),
+                })?
+            }
             None => rules.grant(table, claim, &asked.token, now),
         });
     }
@@ -202,15 +225,26 @@ pub trait Rules: fmt::Debug + Send + Sync {
 
     /// A claim was denied: a writer that waits for readers is remembered, and who queues is put at the queue's end.
     fn turned_away(&self, table: &mut Table, claim: &Claim, asked: &Asked, now: EngineTime) {
+        if asked.waits() && !asked.inherits() {
+            // There is one that waits and cannot inherit: next time, the first to ask has it.
+            table.remove(claim.on(), |place| place.role == Role::Next);
+        }
         let there = |role: Role| {
             table.on(claim.on()).iter().any(|place| place.token == asked.token && place.role == role)
         };
         let readers = table.on(claim.on()).iter().any(|place| place.role == Role::Shared);
         let writes = claim.mode() == Mode::Exclusive && readers;
-        let mut remembered = Vec::new();
+        let next = |place: &&Place| place.role == Role::Next && self.is_live(place, now);
+        let comes_next =
+            table.on(claim.on()).iter().find(next).is_none_or(|place| place.token == asked.token);
+        let (mut remembered, mut asks) = (Vec::new(), None);
         match asked.asking {
-            Asking::Again { left, within } if writes => {
+            Asking::Again { left, within, .. } if writes => {
                 remembered.push((Role::Writer, left.min(within), Duration::ZERO));
+            }
+            Asking::Again { left, confirm, asked_at, .. } if asked.inherits() && comes_next => {
+                asks = Some(asked_at);
+                remembered.push((Role::Next, left.min(confirm / 2), confirm));
             }
             Asking::Queue { left, confirm } => {
                 if writes {
@@ -224,7 +258,9 @@ pub trait Rules: fmt::Debug + Send + Sync {
         }
         for (role, time, confirm) in remembered.into_iter().filter(|(_, time, _)| time.as_millis() > 0) {
             let (token, mode, expires) = (asked.token.clone(), claim.mode(), now.after(time));
-            table.put(claim.on(), Place { token, role, mode, expires, fence: None, confirm, done: None });
+            let asked_at = asks;
+            let place = Place { token, role, mode, expires, fence: None, confirm, asked_at, done: None };
+            table.put(claim.on(), place);
         }
     }
 
@@ -234,7 +270,7 @@ pub trait Rules: fmt::Debug + Send + Sync {
         self.settle_waiting(table, claim, token);
         let (mode, expires) = (claim.mode(), self.expiry(claim.ttl(), now));
         let (token, role, confirm) = (token.clone(), role(mode), Duration::ZERO);
-        let place = Place { token, role, mode, expires, fence, confirm, done: None };
+        let place = Place { token, role, mode, expires, fence, confirm, asked_at: None, done: None };
         table.put(claim.on(), place);
         fence
     }
@@ -270,6 +306,11 @@ pub trait Rules: fmt::Debug + Send + Sync {
         Ok(place.fence)
     }
 
+    /// One asks again to which the key may have been handed over, and so only kept: now it has its whole time.
+    fn take_up(&self, table: &mut Table, claim: &Claim, token: &Token, now: EngineTime) {
+        self.extend(table, claim, token, now);
+    }
+
     /// Extends the lease; says whether all of it was there.
     fn renew(&self, table: &mut Table, asked: &Asked, now: EngineTime) -> bool {
         if asked.claims.iter().any(|claim| self.mine(table, claim, &asked.token, now).is_none()) {
@@ -299,8 +340,19 @@ pub trait Rules: fmt::Debug + Send + Sync {
             if asked.queues() && free {
                 self.hand_over(table, claim.on(), now);
             }
+            if asked.inherits() && free && held {
+                self.bequeath(table, claim.on(), now);
+            }
         }
         held
+    }
+
+    /// Hands a key that was given back over to the one that comes next, and keeps it for that one.
+    fn bequeath(&self, table: &mut Table, on: &ClaimKey, now: EngineTime) {
+        let next = |place: &&Place| place.role == Role::Next && self.is_live(place, now);
+        let Some(next) = table.on(on).iter().find(next).cloned() else { return };
+        table.remove(on, |place| place.token == next.token);
+        table.put(on, Place { role: Role::Exclusive, expires: self.expiry(next.confirm, now), ..next });
     }
 
     /// Takes away whatever this token has on the key of a claim, but for what it left behind.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clinch::lease::{ClaimKey, Fence, Mode, Record, Token};
+use tokio::time::Instant;
 
 use super::EngineTime;
 use crate::history::Role;
@@ -22,8 +23,10 @@ pub struct Place {
     pub expires: EngineTime,
     /// The fence of its grant.
     pub fence: Option<Fence>,
-    /// In a queue: how long the key is kept for it when its turn comes.
+    /// In a queue, or as the next: how long the key is kept for it when its turn comes.
     pub confirm: Duration,
+    /// As the next: when it asked last, as its process counts.
+    pub asked_at: Option<Instant>,
     /// What it left behind, if its work is done.
     pub done: Option<Record>,
 }

@@ -50,7 +50,11 @@ impl Want {
         } else if self.wait.is_zero() {
             Patience::Try
         } else {
-            Patience::Wait { until: deadline, again_within: self.retry * 2 + CALL_LIMIT }
+            Patience::Wait {
+                until: deadline,
+                again_within: self.retry * 2 + CALL_LIMIT,
+                confirm: Duration::ZERO,
+            }
         };
         Some(Attempt::new(token, self.claims.clone()).ok()?.with_patience(patience))
     }

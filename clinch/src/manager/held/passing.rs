@@ -46,12 +46,17 @@ impl Held {
         }
         state.pass += 1;
         self.scope.store(to_scope, Ordering::Release);
-        let (number, allowance) = (state.pass, state.allowance());
+        let (number, allowance, unconfirmed) = (state.pass, state.allowance(), state.unconfirmed);
         state.counted = None;
         // Whoever looks at it under the old number learns that it is over.
         self.changed(state);
         let ttl = self.asked.ttl();
-        if left * 2 >= ttl {
+        if unconfirmed
+            && left * 2 >= self.asked.patience().inherits().map_or(ttl, |kept_for| kept_for.min(ttl))
+        {
+            // It is confirmed soon, if it is still held then.
+            Passing::Passed { number, renew: false }
+        } else if left * 2 >= ttl {
             Passing::Passed { number, renew: left + allowance + ttl / AS_GOOD_AS_NEW < ttl }
         } else {
             Passing::AfterRenewal(number)

@@ -39,7 +39,10 @@ impl Lines {
                     if let Some((_, head)) = lane.line.pop_first() {
                         head.give(Turn::Passed(held.clone(), number));
                     }
-                    (Handed::Over { renew }, lane.deserted())
+                    let forgotten = lane.deserted();
+                    // This process has the key, so nobody has handed it over.
+                    slot.disinherit(Mode::Exclusive, &self.releases);
+                    (Handed::Over { renew }, forgotten)
                 }
                 Passing::AfterRenewal(number) => (Handed::AfterRenewal(number), None),
                 Passing::No => (Handed::Back, None),

@@ -52,6 +52,9 @@ pub(super) struct Lane {
     wider: usize,
     /// An attempt that was sent and whose caller is gone: the next one with the same shape asks on with it.
     pub(super) orphan: Option<(Flight, Shape)>,
+    /// An attempt that was denied, by which the engine knows this line: its holder may hand the key over to it. Whoever is the head
+    /// goes on with it, if it wants the same; it is given up when nobody is in the line any more.
+    pub(super) heir: Option<(Flight, Shape)>,
     /// Tries that came after the call in flight was sent; nearly always one batch, and none in which nobody waits.
     pub(super) tries: Vec<Arc<Batch>>,
     /// Waiters by the number with which they came, first come first served.
@@ -83,7 +86,7 @@ impl Lane {
 
     /// Whether nobody is there whom a role could be handed to, and nothing that would have to be taken back.
     pub(super) fn is_deserted(&self) -> bool {
-        self.orphan.is_none() && self.tries.is_empty() && self.line.is_empty()
+        self.orphan.is_none() && self.heir.is_none() && self.tries.is_empty() && self.line.is_empty()
     }
 
     /// Whether nobody else may have the role now.
@@ -162,7 +165,8 @@ impl Lane {
     /// A lease of this process was given back for which so many others wait: the line lets them go first, because it would be
     /// faster every time.
     pub(super) fn step_back(&mut self, others: usize) {
-        if !self.line.is_empty() {
+        // One that the engine knows already is in nobody's way.
+        if !self.line.is_empty() && self.heir.is_none() {
             let now = Instant::now();
             // More than anybody has; so that it cannot overflow.
             let at_most = now + STEP_BACK * u32::try_from(others).unwrap_or(u32::MAX).min(MOST_TURNS);

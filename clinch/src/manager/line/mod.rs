@@ -76,6 +76,8 @@ pub(super) struct Flight {
     pub(super) attempt: Arc<Attempt>,
     /// The boot clock before its first send.
     pub(super) boot_at: Option<Duration>,
+    /// Just before it asked last, where the key can be kept for it.
+    pub(super) asked_at: Option<Instant>,
     /// Whether the outcome of one of its acquires is unknown.
     pub(super) doubtful: bool,
     /// Since when revocations were heard before its first send.
@@ -86,6 +88,11 @@ impl Flight {
     /// Whether enough of its validity is left to go on with it.
     fn is_worth_adopting(&self) -> bool {
         self.attempt.sent_at().is_some_and(|sent_at| sent_at.elapsed() < self.attempt.ttl() / 2)
+    }
+
+    /// Whether the engine may know it as one that can inherit, once it was denied.
+    fn inherits(&self) -> bool {
+        self.attempt.patience().inherits().is_some()
     }
 
     /// Whether every acquire of it has had its answer.
@@ -364,7 +371,7 @@ impl Lines {
     /// The lease of this token was ended by force: the lease, if it is one that this process has.
     pub(super) fn revoked(&self, on: &ClaimKey, token: &Token) -> Option<Arc<Held>> {
         self.with_slot(on, |slot| {
-            if slot.calls > 0 && slot.revoked.len() < MOST_REVOKED {
+            if slot.may_be_granted() && slot.revoked.len() < MOST_REVOKED {
                 slot.revoked.push(token.clone());
             }
             slot.leases.iter().find(|held| held.attempt().token() == token).cloned()

@@ -109,9 +109,10 @@ impl<'a> LineSeat<'a> {
                 // The wake-ups that were not for this line told of a free key all the same, and none may come after them.
                 lane.freed = true;
             }
-            if let Some((orphan, _)) = lane.orphan.take_if(|(_, shape)| *shape != self.seat.shape) {
+            let other = |(_, shape): &mut (Flight, Shape)| *shape != self.seat.shape;
+            if let Some((left, _)) = lane.orphan.take_if(other).or_else(|| lane.heir.take_if(other)) {
                 // It is not what this one wants: out of the way first.
-                slot.take_back(orphan.attempt, &self.lines.releases);
+                slot.take_back(left.attempt, &self.lines.releases);
                 return HeadTurn::Busy;
             }
             if schedule.is_due() || lane.freed || lane.orphan.is_some() || !lane.tries.is_empty() {
@@ -170,6 +171,7 @@ impl<'a> LineSeat<'a> {
                 lane.schedule = self.schedule.take();
             }
             let forgotten = lane.deserted();
+            slot.disinherit(mode, &self.lines.releases);
             if !self.passed {
                 slot.hand_on(on, &self.lines.releases);
             }
@@ -244,7 +246,11 @@ impl<'a> Role<'a> {
                     slot.take_back(flight.attempt, &self.lines.releases);
                     None
                 }
-                orphan => orphan.map(|(flight, _)| flight),
+                Some((flight, _)) => Some(flight),
+                None => {
+                    let heir = lane.heir.take_if(|(_, shape)| *shape == self.shape);
+                    heir.map(|(flight, _)| flight)
+                }
             }
         });
         self.flight.insert(adopted.unwrap_or_else(new))
@@ -279,14 +285,20 @@ impl<'a> Role<'a> {
     /// The call was denied.
     pub(in crate::manager) fn denied(mut self, denial: &Denial) {
         let (on, mode) = (self.claim.on(), self.mode());
+        let flight = self.flight.take();
+        let (settled, unsettled) =
+            if flight.as_ref().is_some_and(Flight::is_settled) { (flight, None) } else { (None, flight) };
         self.lines.with_slot(on, |slot| {
             // Nobody else has to know it who is not there.
             if let Some(lane) = slot.known_lane(mode) {
                 lane.denial = Some((denial.clone(), Instant::now()));
                 lane.narrow();
             }
+            if let Some(flight) = settled.filter(Flight::inherits) {
+                slot.stand_by(flight, self.shape.clone(), &self.lines.releases);
+            }
         });
-        if let Some(flight) = self.flight.take().filter(|flight| !flight.is_settled()) {
+        if let Some(flight) = unsettled {
             // An earlier acquire may still arrive, once the holder has gone. Nobody has to wait for that.
             self.lines.withdraw(flight.attempt);
         }
@@ -303,9 +315,17 @@ impl<'a> Role<'a> {
 
     /// The call failed. What may have been granted is taken back, unless the caller goes on with it.
     pub(in crate::manager) fn failed(mut self, error: &StoreError, keeps: bool) {
-        match &self.flight {
-            Some(flight) if flight.doubtful && !keeps => self.take_back(),
-            _ => self.flight = None,
+        match self.flight.take() {
+            Some(flight) if flight.doubtful && !keeps => {
+                self.flight = Some(flight);
+                self.take_back();
+            }
+            // It was not carried out, but an earlier one may be known to the engine.
+            Some(flight) if !flight.doubtful && flight.attempt.route().is_known() => {
+                let (lines, shape) = (self.lines, self.shape.clone());
+                lines.with_slot(self.claim.on(), |slot| slot.stand_by(flight, shape, &lines.releases));
+            }
+            _ => {}
         }
         // A leader's time-out is its own: the others have come later and may still be answered in time, by whoever asks
         // next.
@@ -333,7 +353,15 @@ impl<'a> Role<'a> {
             let tries = &mut slot.lane(mode).tries;
             tries.splice(..0, self.riders.drain(..));
         }
-        let sent = self.flight.take().filter(|flight| flight.attempt.sent_at().is_some());
+        let flight = self.flight.take();
+        let (sent, unsent) = if flight.as_ref().is_some_and(|flight| flight.attempt.sent_at().is_some()) {
+            (flight, None)
+        } else {
+            (None, flight)
+        };
+        if let Some(flight) = unsent.filter(|flight| flight.attempt.route().is_known()) {
+            slot.stand_by(flight, self.shape.clone(), &self.lines.releases);
+        }
         match sent {
             Some(flight) if mode == Mode::Exclusive => {
                 let lane = slot.lane(mode);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::known::Few;
 use super::lane::Lane;
-use super::{Answer, Unkept, local_denial};
+use super::{Answer, Flight, Shape, Unkept, local_denial};
 use crate::lease::{Attempt, ClaimKey, Mode, Token};
 use crate::manager::held::{Held, Standing};
 use crate::manager::release::Releases;
@@ -117,10 +117,15 @@ impl Slot {
 
     pub(super) fn end_call(&mut self) {
         self.calls = self.calls.saturating_sub(1);
-        // An orphan is still on its way.
-        if self.calls == 0 && self.lanes.iter().all(|(_, lane)| lane.orphan.is_none()) {
+        if !self.may_be_granted() {
             self.revoked.clear();
         }
+    }
+
+    /// Whether something may be granted to an attempt of this process without its knowing yet: a call is under way, an orphan's
+    /// answer is still to come, or an heir waits.
+    pub(super) fn may_be_granted(&self) -> bool {
+        self.calls > 0 || self.lanes.iter().any(|(_, lane)| lane.orphan.is_some() || lane.heir.is_some())
     }
 
     /// Notes a lease that was granted to one who asked.
@@ -252,6 +257,29 @@ impl Slot {
             }
             let given = lane.call_next();
             self.calls += given;
+        }
+    }
+
+    /// An attempt was denied by which the engine knows the line from now on: its next head goes on with it.
+    pub(super) fn stand_by(&mut self, flight: Flight, shape: Shape, releases: &Releases) {
+        let lane = self.lane(Mode::Exclusive);
+        if lane.line.is_empty() {
+            // All have gone meanwhile.
+            return self.take_back(flight.attempt, releases);
+        }
+        flight.attempt.route().know();
+        flight.attempt.unsent();
+        if let Some((before, _)) = lane.heir.replace((flight, shape)) {
+            // There is one at a time; nothing may be left of another.
+            self.take_back(before.attempt, releases);
+        }
+    }
+
+    /// The line may have become empty: then nobody is there to inherit, and what was handed over meanwhile is given back.
+    pub(super) fn disinherit(&mut self, mode: Mode, releases: &Releases) {
+        let lane = self.known_lane(mode).filter(|lane| lane.line.is_empty());
+        if let Some((heir, _)) = lane.and_then(|lane| lane.heir.take()) {
+            self.take_back(heir.attempt, releases);
         }
     }
 

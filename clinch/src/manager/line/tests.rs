@@ -31,7 +31,7 @@ fn given_back(lines: &Lines, claim: &Claim) -> Arc<Held> {
 /// A lease that somebody has.
 fn granted(lines: &Lines, claim: &Claim) -> Arc<Held> {
     let attempt = Arc::new(Attempt::one(Token::from_text("token"), claim.clone()));
-    let flight = Flight { attempt, boot_at: None, doubtful: false, heard_since: None };
+    let flight = Flight { attempt, boot_at: None, asked_at: None, doubtful: false, heard_since: None };
     let now = Instant::now();
     let window = Window {
         valid_until: Stamp::of(now + TTL),

@@ -163,6 +163,7 @@ impl Store for MemoryStore {
             several: true,
             fences: true,
             fair: true,
+            heirs: false,
             // A call for each is as quick.
             batches: false,
             records: true,

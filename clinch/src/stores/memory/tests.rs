@@ -40,7 +40,11 @@ fn window(name: &str, key: &str) -> Attempt {
 }
 
 fn waiting(name: &str) -> Attempt {
-    writer(name).with_patience(Patience::Wait { until: Instant::now() + TTL, again_within: TTL })
+    writer(name).with_patience(Patience::Wait {
+        until: Instant::now() + TTL,
+        again_within: TTL,
+        confirm: Duration::ZERO,
+    })
 }
 
 fn queued(name: &str) -> Attempt {
@@ -349,7 +353,9 @@ fn any_attempt(rng: &mut StdRng) -> Attempt {
     };
     let keys = ["a", "b", "c"];
     let patience = match rng.random_range(0..4) {
-        0 => Patience::Wait { until: Instant::now() + ms(rng), again_within: ms(rng) },
+        0 => {
+            Patience::Wait { until: Instant::now() + ms(rng), again_within: ms(rng), confirm: Duration::ZERO }
+        }
         1 => Patience::Queue { until: Instant::now() + ms(rng), confirm: ms(rng) },
         2 => Patience::Queue { until: Instant::now(), confirm: ms(rng) },
         _ => Patience::Try,

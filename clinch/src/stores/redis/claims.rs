@@ -81,6 +81,17 @@ fn noted_for(patience: Patience) -> Option<u64> {
     }
 }
 
+/// For how long the key is kept for it if it is handed over, if it can be. Such a one says so whenever it asks, because its own
+/// token may be in the way, and then it has only so much time.
+fn inherits(attempt: &Attempt) -> Option<Duration> {
+    match (way(attempt), attempt.claims()) {
+        (Way::Plain, [claim]) if claim.on().space == Space::Lock && claim.fence_floor().is_none() => {
+            attempt.patience().inherits().map(|kept_for| kept_for.min(claim.ttl()))
+        }
+        _ => None,
+    }
+}
+
 /// Why this store does not serve an attempt, if it does not.
 pub(super) fn unsupported(attempt: &Attempt) -> Option<StoreError> {
     let refused = |message: String| Some(StoreError::not_applied(ErrorKind::Unsupported, message));
@@ -115,9 +126,16 @@ fn acquire_by(names: &Names, attempt: &Attempt, confirmed_by_others: bool) -> Ca
         (Way::Plain, [claim]) if claim.fence_floor().is_none() => {
             let on = claim.on();
             let call = scripts::ACQUIRE.call().key(names.key(on)).arg(token).arg(millis(claim.ttl()));
-            match noted_for(patience).filter(|_| on.space == Space::Lock) {
-                Some(noted_for) => call.key(names.writer(on)).arg(noted_for),
-                None => call,
+            let noted_for = noted_for(patience).filter(|_| on.space == Space::Lock);
+            match (inherits(attempt).filter(|_| !confirmed_by_others), noted_for) {
+                (Some(kept_for), noted_for) => {
+                    // What it would have by the news must still be worth having when they come.
+                    let lives = millis((kept_for / 2).min(patience.left()));
+                    let call = call.key(names.writer(on)).arg(noted_for.unwrap_or(0)).arg(lives);
+                    call.arg(format!("{} {} ", millis(kept_for), names.asked_now()))
+                }
+                (None, Some(noted_for)) => call.key(names.writer(on)).arg(noted_for),
+                (None, None) => call,
             }
         }
         (Way::Queued { confirm }, [claim]) => {

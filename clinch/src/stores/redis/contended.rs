@@ -93,7 +93,8 @@ mod tests {
     #[test]
     fn a_wake_up_is_believed_until_others_are_faster() {
         let (contended, on) = (Contended::default(), ClaimKey::lock(Key::new("k").unwrap()));
-        let waits = Patience::Wait { until: Instant::now(), again_within: Duration::ZERO };
+        let waits =
+            Patience::Wait { until: Instant::now(), again_within: Duration::ZERO, confirm: Duration::ZERO };
         let (held, granted) = (denied(Mode::Exclusive), Verdict::granted());
         let woken = |verdict: &Verdict| {
             contended.answered(&on, &held);
@@ -114,7 +115,8 @@ mod tests {
     #[test]
     fn after_readers_the_script_is_needed_until_a_grant() {
         let (contended, on) = (Contended::default(), ClaimKey::lock(Key::new("k").unwrap()));
-        let waits = Patience::Wait { until: Instant::now(), again_within: Duration::ZERO };
+        let waits =
+            Patience::Wait { until: Instant::now(), again_within: Duration::ZERO, confirm: Duration::ZERO };
         for denial in [denied(Mode::Shared), denied(Mode::Exclusive)] {
             contended.answered(&on, &denial);
             contended.freed(&on);

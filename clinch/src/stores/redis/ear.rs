@@ -52,10 +52,23 @@ impl Ear {
     /// # Cancel safety
     /// Safe: what has come is kept.
     pub(super) async fn hear(&mut self, wake: &Wake) -> RedisResult<Said> {
+        loop {
+            if let Some(said) = self.hear_some(wake).await? {
+                return Ok(said);
+            }
+        }
+    }
+
+    /// The same until all is handed on that has come, if somebody may wait no longer now.
+    ///
+    /// # Cancel safety
+    /// Safe: what has come is kept.
+    pub(super) async fn hear_some(&mut self, wake: &Wake) -> RedisResult<Option<Said>> {
         poll_fn(|cx| self.poll_hear(cx, wake)).await
     }
 
-    fn poll_hear(&mut self, cx: &mut Context<'_>, wake: &Wake) -> Poll<RedisResult<Said>> {
+    fn poll_hear(&mut self, cx: &mut Context<'_>, wake: &Wake) -> Poll<RedisResult<Option<Said>>> {
+        let mut told = false;
         loop {
             while let Some((push, length)) = read_push(&self.buffer[self.fresh.clone()])? {
                 self.fresh.start += length;
@@ -64,14 +77,17 @@ impl Ear {
                 match push {
                     Push::Message { channel, payload } => {
                         if let Ok(channel) = std::str::from_utf8(channel) {
-                            wake.dispatch(channel, payload);
+                            told |= wake.dispatch(channel, payload);
                         }
                     }
-                    Push::Subscribed(name) => return Poll::Ready(Ok(Said::Subscribed(text(name)))),
-                    Push::Unsubscribed(name) => return Poll::Ready(Ok(Said::Unsubscribed(text(name)))),
-                    Push::Answer => return Poll::Ready(Ok(Said::Answer)),
-                    Push::Refused(error) => return Poll::Ready(Ok(Said::Refused(error))),
+                    Push::Subscribed(name) => return Poll::Ready(Ok(Some(Said::Subscribed(text(name))))),
+                    Push::Unsubscribed(name) => return Poll::Ready(Ok(Some(Said::Unsubscribed(text(name))))),
+                    Push::Answer => return Poll::Ready(Ok(Some(Said::Answer))),
+                    Push::Refused(error) => return Poll::Ready(Ok(Some(Said::Refused(error)))),
                 }
+            }
+            if told {
+                return Poll::Ready(Ok(None));
             }
             ready!(self.poll_more(cx))?;
         }

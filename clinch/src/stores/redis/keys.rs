@@ -132,7 +132,7 @@ impl Names {
         self.beside("shared", on)
     }
 
-    /// The note on the writer that new readers let go first.
+    /// The note on who comes next: the writer that new readers let go first, or the heir.
     pub(super) fn writer(&self, on: &ClaimKey) -> String {
         self.beside("writer", on)
     }

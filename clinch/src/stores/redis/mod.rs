@@ -4,7 +4,8 @@
 //! it is atomic and idempotent by token. A plain lock is a plain string `P:lock:K` whose value is the token, so any
 //! client that does `SET NX PX` and compare-and-delete excludes Clinch and is excluded by it. While readers share it, the
 //! same key holds a marker, so that those clients are kept out too; the readers themselves, permits, fences and queues
-//! have keys of their own, which `keys.rs` names and the scripts explain. What a finished lease leaves behind stands in its
+//! have keys of their own, which `keys.rs` names and the scripts explain. Beside a lock stands a note on who comes next: a
+//! writer that readers let go first, or the heir to whom a release hands the key over. What a finished lease leaves behind stands in its
 //! own key, in the place of the token.
 //!
 //! What it cannot promise (a restart without persistence, a failover before replication, a server clock that jumps) is
@@ -155,9 +156,10 @@ impl Drop for RedisStore {
     }
 }
 
-/// What scripts can do, wherever the servers are.
-fn capabilities() -> Capabilities {
+/// What scripts can do, wherever the servers are. What replicas must confirm is granted to one that asks, not handed over.
+fn capabilities(replicas: Option<Replicas>) -> Capabilities {
     Capabilities {
+        heirs: replicas.is_none(),
         shared: true,
         permits: true,
         several: true,
@@ -189,7 +191,7 @@ impl Store for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities()
+        capabilities(self.replicas)
     }
 
     fn call_limit(&self) -> Option<Duration> {
@@ -204,8 +206,10 @@ impl Store for RedisStore {
             }
             let on = attempt.claims()[0].on();
             let call = || claims::acquire(&self.names, attempt, self.replicas);
-            // Asked again, it may be its own token that is in the way. A ballot would wait twice for a vote that is denied.
-            let simple = attempt.sent_at().is_none() && self.replicas.is_none() && !self.link.votes();
+            // Asked again, it may be its own token that is in the way, and what is noted of an heir only a script takes away. A ballot
+            // would wait twice for a vote that is denied.
+            let new = attempt.sent_at().is_none() && !attempt.route().is_known();
+            let simple = new && self.replicas.is_none() && !self.link.votes();
             let plain = simple && self.contended.is_free(on, attempt.patience());
             let set = if plain { claims::set(&self.names, attempt) } else { None };
             let by_hash = || {

@@ -5,13 +5,14 @@
 //! has moved to another server, this one follows at once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{Client, RedisError, RedisResult};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster::{self, Cluster};
@@ -43,6 +44,7 @@ pub(super) struct Wake {
     changed: watch::Sender<()>,
     running: AtomicBool,
     closed: AtomicBool,
+    attention: Attention,
 }
 
 type Channels = BTreeMap<Arc<str>, Channel>;
@@ -66,7 +68,7 @@ pub(super) enum Source {
 struct Channel {
     /// The key that it tells of.
     on: Option<ClaimKey>,
-    signals: Vec<Arc<Notify>>,
+    signals: Vec<(Arc<Notify>, Arc<Kept>)>,
     /// Those who wait for their turn in the key's queue, by what is known of their tokens; only on this store's own channel.
     turns: BTreeMap<Digits, (Arc<Notify>, Arc<Kept>)>,
     /// Kept although nobody waits on it: the channel of revocations.
@@ -82,15 +84,15 @@ impl Channel {
 
     /// How many wait. One that is gone has left nothing here but its signal, which nobody else has then.
     fn waiting(&self) -> usize {
-        self.signals.iter().filter(|signal| Arc::strong_count(signal) > 1).count()
+        self.signals.iter().filter(|(signal, _)| Arc::strong_count(signal) > 1).count()
     }
 
     fn forget_gone(&mut self) {
-        self.signals.retain(|signal| Arc::strong_count(signal) > 1);
+        self.signals.retain(|(signal, _)| Arc::strong_count(signal) > 1);
     }
 
     fn all_signals(&self) -> impl Iterator<Item = &Arc<Notify>> {
-        self.signals.iter().chain(self.turns.values().map(|(signal, _)| signal))
+        self.signals.iter().chain(self.turns.values()).map(|(signal, _)| signal)
     }
 }
 
@@ -106,6 +108,7 @@ impl Wake {
             changed: watch::Sender::new(()),
             running: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            attention: Attention::default(),
         }
     }
 
@@ -115,7 +118,7 @@ impl Wake {
 
     /// A stream for this key, and for the turn of the attempt in its queue that has this token.
     pub(super) fn wakeups(self: &Arc<Self>, on: &ClaimKey, queued: Option<&Token>) -> Wakeups {
-        let signal = Arc::new(Notify::new());
+        let (signal, kept) = (Arc::new(Notify::new()), Arc::<Kept>::default());
         let (own, shared) = match queued {
             Some(_) => self.names.turns(on),
             None => (self.names.channel(on), usize::MAX),
@@ -127,16 +130,15 @@ impl Wake {
             let mut new = !channel.is_wanted();
             channel.on.get_or_insert_with(|| on.clone());
             channel.forget_gone();
-            channel.signals.push(signal.clone());
+            channel.signals.push((signal.clone(), kept.clone()));
             let mut confirmed = channel.confirmed.is_some();
             if let Some(token) = queued {
                 let digits = Names::digits(token.as_str().as_bytes());
                 let (own, channel) = known(&mut channels, &own);
                 new |= !channel.is_wanted();
-                let kept = Arc::<Kept>::default();
                 channel.turns.insert(digits, (signal.clone(), kept.clone()));
                 confirmed &= channel.confirmed.is_some();
-                turn = Some((Turn { name, own, digits }, kept));
+                turn = Some(Turn { name, own, digits });
             }
             (confirmed, new)
         };
@@ -147,13 +149,8 @@ impl Wake {
         if new || !confirmed {
             self.attend();
         }
-        let (turn, kept) = turn.unzip();
         let subscription = Subscription { wake: self.clone(), turn, signal: Some(signal.clone()) };
-        let wakeups = Wakeups::new(signal, subscription);
-        match kept {
-            Some(kept) => wakeups.with_kept(kept),
-            None => wakeups,
-        }
+        Wakeups::new(signal, subscription).with_kept(kept)
     }
 
     /// Whether the server has confirmed all that one in the key's queue rests on.
@@ -264,6 +261,7 @@ impl Wake {
 
     /// Nothing is subscribed any more.
     fn disconnected(&self) {
+        self.attention.looked();
         self.channels().values_mut().for_each(|channel| channel.confirmed = None);
     }
 
@@ -277,7 +275,8 @@ impl Wake {
         }
     }
 
-    pub(super) fn dispatch(&self, name: &str, payload: &[u8]) {
+    /// Tells those whom it concerns. Says whether somebody may have been told what he waited for, and wait no longer now.
+    pub(super) fn dispatch(&self, name: &str, payload: &[u8]) -> bool {
         if self.is_for_all(name) {
             let payload = String::from_utf8_lossy(payload);
             // Keys hold no control characters, so the first line is the key.
@@ -289,27 +288,72 @@ impl Wake {
                 let _ = self.revoked.send(Notice::Revoked(revocation));
             }
         } else if let Some(channel) = self.channels().get(name) {
-            if let Some(on) = &channel.on {
-                self.contended.freed(on);
+            // Not where several listen: each knows nothing of the others' channels. Nor where others wait, and so go on waiting.
+            let looks_soon = matches!(self.source, Source::One(_)) && channel.turns.len() < 2;
+            if looks_soon {
+                self.attention.looks_soon();
             }
-            if channel.turns.is_empty() {
-                channel.signals.iter().for_each(|signal| signal.notify_one());
-            } else {
+            if !channel.turns.is_empty() {
                 self.tell_turn(channel, payload);
+                return looks_soon;
             }
+            if payload.is_empty() {
+                if let Some(on) = &channel.on {
+                    self.contended.freed(on);
+                }
+            } else if let (heir, Some(at)) = self.kept_for(payload) {
+                // Whoever it is: only that one knows its name, and counts the moment as this one does.
+                channel.signals.iter().for_each(|(_, kept)| kept.since_for(heir, at));
+            }
+            channel.signals.iter().for_each(|(signal, _)| signal.notify_one());
+            return looks_soon;
         }
+        false
     }
 
     /// Tells the one whose turn has come, and since when the key may be kept for it: since it asked last.
     fn tell_turn(&self, channel: &Channel, payload: &[u8]) {
-        let blank = payload.iter().position(|byte| *byte == b' ').unwrap_or(payload.len());
-        let (digits, asked) = payload.split_at(blank);
-        let Some((signal, kept)) = channel.turns.get(&Names::digits(digits)) else { return };
-        let asked = asked.get(1..).and_then(|asked| std::str::from_utf8(asked).ok()?.parse().ok());
-        if let Some(at) = asked.and_then(|micros| self.names.asked_at(micros)) {
+        let (digits, asked) = self.kept_for(payload);
+        let Some((signal, kept)) = channel.turns.get(&digits) else { return };
+        if let Some(at) = asked {
             kept.since(at);
         }
         signal.notify_one();
+    }
+
+    /// For whom the key is kept, and when that one asked last.
+    fn kept_for(&self, payload: &[u8]) -> (Digits, Option<Instant>) {
+        let blank = payload.iter().position(|byte| *byte == b' ').unwrap_or(payload.len());
+        let (digits, asked) = payload.split_at(blank);
+        let asked = asked.get(1..).and_then(|asked| std::str::from_utf8(asked).ok()?.parse().ok());
+        (Names::digits(digits), asked.and_then(|micros| self.names.asked_at(micros)))
+    }
+}
+
+/// Whether the task that listens will soon look by itself who waits no longer: it does when it has told somebody what he waited
+/// for. Then that one, who has better things to do, need not wake it.
+#[derive(Debug, Default)]
+struct Attention(AtomicU8);
+
+impl Attention {
+    const SOON: u8 = 1;
+    /// Somebody has gone, and relies on it.
+    const GONE: u8 = 2;
+
+    /// To be said before anybody is told.
+    fn looks_soon(&self) {
+        self.0.fetch_or(Self::SOON, Ordering::Relaxed);
+    }
+
+    /// Somebody has gone: whether the task will see that. One step, so that it looks after this, or did before and says so.
+    fn is_due(&self) -> bool {
+        let gone = |state| if state == 0 { None } else { Some(Self::SOON | Self::GONE) };
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, gone).is_ok()
+    }
+
+    /// It looks: whether anybody has gone who did not say so otherwise.
+    fn looked(&self) -> bool {
+        self.0.swap(0, Ordering::AcqRel) & Self::GONE != 0
     }
 }
 
@@ -348,7 +392,7 @@ impl Drop for Subscription {
         // Its channel knows by this that it is gone. What follows from that is the task's to see, and not that of one who has just
         // been given what he waited for.
         self.signal = None;
-        if self.turn.as_ref().is_none_or(|turn| turn.end(&self.wake)) {
+        if self.turn.as_ref().is_none_or(|turn| turn.end(&self.wake)) && !self.wake.attention.is_due() {
             self.wake.changed.send_replace(());
         }
     }
@@ -450,8 +494,9 @@ async fn listen(wake: &Wake, link: &Link, ear: &mut Ear, mut followed: Followed)
     let limit = link.options().call_timeout;
     let mut changes = wake.changes();
     let mut subscribed = BTreeSet::new();
+    let mut looks = true;
     while !wake.is_closed() {
-        let (add, remove) = wake.differences(&subscribed);
+        let (add, remove) = if looks { wake.differences(&subscribed) } else { (Vec::new(), Vec::new()) };
         if !add.is_empty() {
             let commands = vec![command("SUBSCRIBE", &add)];
             let refused = in_time(limit, ear.subscribe(wake, &add, commands)).await?;
@@ -469,16 +514,26 @@ async fn listen(wake: &Wake, link: &Link, ear: &mut Ear, mut followed: Followed)
                 subscribed.remove(name);
             });
         }
-        tokio::select! {
-            biased;
-            said = ear.hear(wake) => {
-                // Nothing was asked.
-                said?;
-            }
-            _ = changes.changed() => {}
-            () = followed.left_behind() => return Ok(()),
-            () = sleep(HEARTBEAT) => in_time(limit, ear.ping(wake)).await?,
+        // Something may have been told while something else was asked.
+        if wake.attention.looked() {
+            looks = true;
+            continue;
         }
+        looks = tokio::select! {
+            biased;
+            said = ear.hear_some(wake) => {
+                // Nothing was asked. Those who were told come first: most have what they waited for, and wait no longer.
+                said?;
+                yield_now().await;
+                wake.attention.looked()
+            }
+            _ = changes.changed() => true,
+            () = followed.left_behind() => return Ok(()),
+            () = sleep(HEARTBEAT) => {
+                in_time(limit, ear.ping(wake)).await?;
+                true
+            }
+        };
     }
     Ok(())
 }

@@ -181,7 +181,7 @@ fn put<T: Table>(table: &mut T, index: usize, attempt: &Attempt, claim: &Claim, 
 /// Remembers a writer that readers kept out and that will come again.
 fn note<T: Table>(table: &mut T, index: usize, attempt: &Attempt, now: T::At) {
     let (until, again_within) = match attempt.patience() {
-        Patience::Wait { until, again_within } => (T::At::at(until, now), again_within),
+        Patience::Wait { until, again_within, .. } => (T::At::at(until, now), again_within),
         Patience::Queue { until, confirm } => (T::At::at(until, now), confirm),
         Patience::Try => return,
     };

@@ -271,6 +271,7 @@ impl Store for SqliteStore {
             several: true,
             fences: true,
             fair: true,
+            heirs: false,
             batches: true,
             records: true,
             wakeups: true,

@@ -55,7 +55,7 @@ impl Broken {
             | (Fault::WritersWaitUnnoticed, Patience::Wait { .. } | Patience::Queue { .. }) => Patience::Try,
             (Fault::WritersWaitForEver, Patience::Wait { .. })
             | (Fault::WritersWaitWhenTheyTry, Patience::Wait { .. } | Patience::Try) => {
-                Patience::Wait { until: far, again_within: AGES }
+                Patience::Wait { until: far, again_within: AGES, confirm: Duration::ZERO }
             }
             (Fault::QueuesWithoutEnd, Patience::Queue { confirm, .. }) => {
                 Patience::Queue { until: far, confirm }

@@ -168,7 +168,8 @@ impl Broken {
     /// Lets a writer wait for this key that nobody knows of.
     async fn remember_a_writer(&self, on: &ClaimKey) -> Result<(), StoreError> {
         let lease = |name, mode| Attempt::one(Token::from_text(name), made(on, mode, AGES, None));
-        let patience = Patience::Wait { until: Instant::now() + AGES, again_within: AGES };
+        let patience =
+            Patience::Wait { until: Instant::now() + AGES, again_within: AGES, confirm: Duration::ZERO };
         let reader = lease("reader", Mode::Shared);
         self.inner.acquire(&reader).await?;
         self.inner.acquire(&lease("writer", Mode::Exclusive).with_patience(patience)).await?;

@@ -250,7 +250,7 @@ impl Store for RedisClusterStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities()
+        capabilities(self.replicas)
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict> {

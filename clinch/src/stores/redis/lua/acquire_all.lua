@@ -15,9 +15,9 @@ local function look_exclusive(c)
   local value = redis.pcall('GET', c.key)
   if is_error(value) then return value end
   if value and value ~= token then
-    if c.note and noted_for > 0 and is_marker(value) then
+    if c.note and noted_for > 0 then
       -- Without memory there is no note, and the denial stands all the same.
-      redis.pcall('SET', c.note, token, 'PX', noted_for)
+      if is_marker(value) then redis.pcall('SET', c.note, token, 'PX', noted_for) else disinherit(c.note) end
     end
     return denied('v', value, redis.call('PTTL', c.key))
   end
@@ -44,7 +44,10 @@ local function look_shared(c)
   end
   local reader, reader_ends
   if is_marker(value) then reader, reader_ends = first(c.set) end
-  if not reader then return denied('v', value, redis.call('PTTL', c.key)) end
+  if not reader then
+    if noted_for > 0 and note > 0 then disinherit(c.note) end
+    return denied('v', value, redis.call('PTTL', c.key))
+  end
   c.mine, c.joins = at > now, true
   if not c.mine and note > 0 then
     local left = reader_ends - now

@@ -2,7 +2,7 @@
 -- key look and write are one command, and so are they on the fence record.
 -- KEYS[1]  the key
 -- KEYS[2]  the fence record `E token`
--- KEYS[3]  for an attempt that waits: the note on the writer that new readers let go first
+-- KEYS[3]  for an attempt that waits: the note on who comes next, as `acquire.lua` writes it
 -- ARGV[1]  the token
 -- ARGV[2]  the TTL in milliseconds
 -- ARGV[3]  the floor of the fence
@@ -15,7 +15,13 @@ if not set or set.err then
   if type(value) == 'table' then return value end
   if value and value ~= token then
     -- Without memory there is no note, and the denial stands all the same.
-    if KEYS[3] and string.sub(value, 1, 7) == 'shared:' then redis.pcall('SET', KEYS[3], token, 'PX', ARGV[4]) end
+    if KEYS[3] and string.sub(value, 1, 7) == 'shared:' then
+      redis.pcall('SET', KEYS[3], token, 'PX', ARGV[4])
+    elseif KEYS[3] then
+      -- It cannot inherit, since its number is given when it asks: next time, the first to ask has it.
+      local note = redis.pcall('GET', KEYS[3])
+      if type(note) == 'string' and string.sub(note, 1, 1) == '>' then redis.pcall('DEL', KEYS[3]) end
+    end
     local left = redis.call('PTTL', KEYS[1])
     return {1, 'v', value, left, left}
   end

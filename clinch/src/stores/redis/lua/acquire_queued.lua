@@ -2,7 +2,7 @@
 -- KEYS[1]  the key
 -- KEYS[2]  the queue
 -- KEYS[3]  the hash beside the queue
--- KEYS[4]  the note on the writer that new readers let go first
+-- KEYS[4]  the note on who comes next, as `acquire.lua` writes it: new readers let it go first
 -- KEYS[5]  for a fenced claim: the fence record
 -- ARGV[1]  the token
 -- ARGV[2]  the TTL in milliseconds
@@ -139,6 +139,10 @@ if patience > 0 then
   -- New readers let it go first. Without memory there is no note, and the denial stands all the same.
   if string.sub(value, 1, 7) == 'shared:' then
     redis.pcall('SET', KEYS[4], token, 'PX', math.max(1, math.min(patience, confirm)))
+  elseif not before or before == 0 then
+    -- Nor do those inherit who stand outside of the queue.
+    local note = redis.pcall('GET', KEYS[4])
+    if type(note) == 'string' and string.sub(note, 1, 1) == '>' then redis.pcall('DEL', KEYS[4]) end
   end
 end
 

@@ -2,7 +2,7 @@
 --
 -- Each claim is one kind and its keys, which follow each other in KEYS:
 --   x  exclusive:            the key
---   w  exclusive on a lock:  the key, the note on the writer that new readers let go first
+--   w  exclusive on a lock:  the key, the note on who comes next, as `acquire.lua` writes it: new readers let it go first
 --   f  exclusive and fenced: the key, that note, the fence record `E token`
 --   s  shared:               the key, the sorted set of readers, that note
 --   p  a permit:             the sorted set of holders
@@ -37,6 +37,12 @@ local function claim()
 end
 
 local function is_error(answer) return type(answer) == 'table' and answer.err ~= nil end
+-- Where one waits that cannot inherit, nobody does: next time, the first to ask has the key.
+local function disinherit(note)
+  local value = redis.pcall('GET', note)
+  if type(value) == 'string' and string.sub(value, 1, 1) == '>' then redis.pcall('DEL', note) end
+end
+
 local function is_marker(value) return type(value) == 'string' and string.sub(value, 1, 7) == 'shared:' end
 
 -- When a member of a sorted set ends, 0 if it is none; or an error.
