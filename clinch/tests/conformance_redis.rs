@@ -79,6 +79,7 @@ async fn the_whole_suite_runs_on_redis() {
         (Need::Permits, can.permits),
         (Need::Fences, can.fences),
         (Need::Fair, can.fair),
+        (Need::Heirs, can.heirs),
         (Need::Records, can.records),
     ];
     let unclaimed = |need: &Need| claimed.contains(&(*need, false));

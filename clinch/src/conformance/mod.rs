@@ -55,6 +55,7 @@ mod fair;
 mod fences;
 mod foreign;
 mod harness;
+mod heirs;
 mod inspect;
 mod list;
 mod permits;

@@ -38,6 +38,8 @@ pub enum Need {
     Fences,
     /// [`Capabilities::fair`].
     Fair,
+    /// [`Capabilities::heirs`].
+    Heirs,
     /// [`Capabilities::records`].
     Records,
     /// [`Capabilities::wakeups`].
@@ -76,6 +78,7 @@ impl Need {
             Self::Permits => (capabilities.permits, "the store does not grant permits"),
             Self::Fences => (capabilities.fences, "the store does not give fences"),
             Self::Fair => (capabilities.fair, "the store does not keep queues"),
+            Self::Heirs => (capabilities.heirs, "the store does not hand keys over to one that waits"),
             Self::Records => (capabilities.records, "the store keeps no records"),
             Self::Wakeups => (capabilities.wakeups, "the store does not wake waiters"),
             Self::List => (capabilities.list, "the store does not list holders"),
@@ -338,6 +341,17 @@ macro_rules! __clinch_promises {
                 other_claims_are_refused: [Fair],
                 several_claims_are_refused: [Fair, Several],
                 shared_claims_are_refused: [Fair, Shared],
+            }
+            heirs {
+                a_release_hands_over: [Heirs],
+                an_heir_is_told: [Heirs],
+                an_heir_that_does_nothing_loses_it: [Heirs],
+                a_renewal_confirms: [Heirs],
+                asking_again_confirms: [Heirs],
+                a_withdrawn_heir_inherits_nothing: [Heirs],
+                an_heir_gives_it_back: [Heirs],
+                others_inherit_nothing: [Heirs],
+                a_stranger_hands_nothing_over: [Heirs],
             }
             records {
                 a_finished_key_denies_with_its_record: [Records],

@@ -1,6 +1,7 @@
 //! Stores that are broken on purpose: each the memory engine with one [`Fault`].
 
 mod acquire;
+mod heirs;
 mod leave;
 mod records;
 
@@ -12,14 +13,15 @@ use std::time::Duration;
 use clinch::conformance::{Harness, Staged};
 use clinch::lease::{Attempt, Claim, ClaimKey, Fence, Holder, Mode, Patience, Record, Space, Token};
 use clinch::store::{
-    Capabilities, Cursor, ErrorKind, Page, Release, Renewal, Revocations, Store, StoreAnswers, StoreError,
-    StoreFuture, Verdict, Wakeups,
+    Capabilities, Cursor, ErrorKind, Kept, Page, Release, Renewal, Revocations, Store, StoreAnswers,
+    StoreError, StoreFuture, Verdict, Wakeups,
 };
 use clinch::stores::memory::MemoryStore;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
+use self::heirs::Heir;
 use self::records::Finished;
 use crate::faults::Fault;
 use crate::put;
@@ -58,6 +60,12 @@ struct Beside {
     records: HashMap<ClaimKey, Finished>,
     /// Every stream of wake-ups.
     streams: Vec<(ClaimKey, Arc<Notify>)>,
+    /// Who comes next.
+    heirs: HashMap<ClaimKey, Heir>,
+    /// Who was handed a key, and has neither asked nor renewed since.
+    handed: HashSet<Token>,
+    /// Whom to tell of heirs.
+    kept: Vec<(ClaimKey, Arc<Kept>)>,
 }
 
 /// A claim of this kind, whatever the space says.
@@ -214,6 +222,7 @@ impl Drop for Feeder {
 impl Store for Broken {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.inner.capabilities();
+        capabilities.heirs = !self.is_modest();
         if self.is(Fault::AcquireIgnoresSeveral) {
             capabilities.several = false;
         }
@@ -235,7 +244,7 @@ impl Store for Broken {
             let answer = self.inner.acquire(attempt).now_or_never().unwrap();
             return Box::pin(async { answer });
         }
-        Box::pin(self.acquire(attempt))
+        Box::pin(self.acquire_or_wait(attempt))
     }
 
     fn acquire_each<'a>(&'a self, attempts: &'a [Arc<Attempt>]) -> StoreAnswers<'a, Verdict> {
@@ -258,7 +267,7 @@ impl Store for Broken {
     }
 
     fn renew<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Renewal> {
-        Box::pin(self.renew(lease))
+        Box::pin(self.renew_or_confirm(lease))
     }
 
     fn renew_each<'a>(&'a self, leases: &'a [Arc<Attempt>]) -> StoreAnswers<'a, Renewal> {
@@ -279,7 +288,7 @@ impl Store for Broken {
 
     fn release<'a>(&'a self, lease: &'a Attempt) -> StoreFuture<'a, Release> {
         Box::pin(async move {
-            let release = self.release(lease).await;
+            let release = self.release_or_hand_over(lease).await;
             if self.is(Fault::EverybodyWoken) {
                 let meant = |on: &ClaimKey| lease.claims().iter().any(|claim| claim.on() == on);
                 let beside = self.beside();
@@ -317,7 +326,7 @@ impl Store for Broken {
                 }
             }),
             Fault::EverybodyWoken => return self.woken_with_everybody(on, inner),
-            _ => return inner,
+            _ => return self.told_of_heirs(on, inner),
         };
         Wakeups::new(signal, Feeder(feeder))
     }
