@@ -108,7 +108,7 @@ impl Core {
     /// The engine has answered that it was told.
     fn released(&self, held: &Arc<Held>, answer: Release, completes: bool, doubtful: bool) {
         held.tenure_ended(ended(held, answer, completes, doubtful));
-        self.given_back(held, answer.woken);
+        self.given_back(held, others_woken(answer));
         self.repeat_unless_conclusive(held, answer);
     }
 
@@ -150,7 +150,7 @@ impl Core {
             Ok(release) => {
                 if !releasing.answered {
                     held.tenure_ended(ended(&held, release, completes, releasing.doubtful));
-                    self.given_back(&held, release.woken);
+                    self.given_back(&held, others_woken(release));
                 }
                 if !releasing.answered && !release.conclusive {
                     self.releases.echoes.add();
@@ -199,6 +199,11 @@ impl Core {
         held.finish_release();
         self.lines.ended(held, woken);
     }
+}
+
+/// How many were woken because the key was given back. What was only withdrawn has freed nothing, whoever was told.
+fn others_woken(answer: Release) -> Option<usize> {
+    answer.woken.filter(|_| answer.held)
 }
 
 /// How the release of a lease ended, by its answer.

@@ -25,7 +25,7 @@ pub struct Capabilities {
     /// Keeps a queue of attempts for a key, first come first served ([`Patience::Queue`](crate::lease::Patience::Queue)).
     pub fair: bool,
     /// Lets the release of a lock hand it over to one that waits ([`Patience::Wait`](crate::lease::Patience::Wait) with a
-    /// `confirm` time), and tells that one by push. Without it everybody who waits is told, and the first to ask has it.
+    /// `confirm` time), and tells all who wait by push which one. Without it they are only told, and the first to ask has it.
     pub heirs: bool,
     /// Renews many leases in one call ([`Store::renew_each`](super::Store::renew_each)). Without it each lease is renewed
     /// by a call of its own.

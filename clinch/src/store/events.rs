@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::lease::{ClaimKey, Token};
 use crate::sync::{Mutex, PoisonError};
 
-/// Fires when a place on a key may have become free, and once after every (re)subscription.
+/// Fires when a place on a key may have become free or was handed over to one that waits, and once after every (re)subscription.
 ///
 /// Several firings that nobody waited for count as one.
 pub struct Wakeups {

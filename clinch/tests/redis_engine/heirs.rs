@@ -147,10 +147,17 @@ async fn one_that_cannot_inherit_leaves_it_to_chance() {
         bench.denied(&heir).await;
         assert_eq!(noted(&bench), said_of(&heir));
         bench.denied(&other).await;
-        assert_eq!(bench.server.get(WRITER), None, "{other:?}");
+        // However often the other one asks again.
+        bench.denied(&heir).await;
+        assert_eq!(bench.server.get(WRITER).as_deref(), Some("!"), "{other:?}");
         assert!(bench.release(&lease).await);
         assert_eq!(value(&bench), None, "{other:?}");
+        // It promises nothing to a writer: readers may come.
+        let looks = reader(TTL);
+        bench.granted(&looks).await;
+        assert!(bench.release(&looks).await);
         assert!(!bench.release(&other).await && !bench.release(&heir).await);
+        bench.ask(&["DEL", WRITER]);
     }
     // One that only tries waits for nothing, and says nothing of those who do.
     let (lease, heir) = (inheriting(lock()), inheriting(lock()));

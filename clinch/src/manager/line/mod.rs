@@ -41,7 +41,7 @@ use crate::sync::{Mutex, MutexGuard, Notify, PoisonError};
 
 /// A power of two. So many that two threads with keys of their own rarely meet; fewer where every lock is a step of a schedule.
 const SHARDS: usize = if cfg!(shuttle) { 32 } else { 1024 };
-/// How many revocations are remembered during one call; nobody revokes more by hand.
+/// How many revocations are remembered during one call, or while an heir waits; then the oldest goes.
 const MOST_REVOKED: usize = 64;
 
 /// Local state of all keys.
@@ -74,7 +74,7 @@ impl Shape {
 #[derive(Debug, Clone)]
 pub(super) struct Flight {
     pub(super) attempt: Arc<Attempt>,
-    /// The boot clock before its first send.
+    /// The boot clock before it was sent: first, or anew after it was denied.
     pub(super) boot_at: Option<Duration>,
     /// Just before it asked last, where the key can be kept for it.
     pub(super) asked_at: Option<Instant>,
@@ -371,7 +371,10 @@ impl Lines {
     /// The lease of this token was ended by force: the lease, if it is one that this process has.
     pub(super) fn revoked(&self, on: &ClaimKey, token: &Token) -> Option<Arc<Held>> {
         self.with_slot(on, |slot| {
-            if slot.may_be_granted() && slot.revoked.len() < MOST_REVOKED {
+            if slot.may_be_granted() {
+                if slot.revoked.len() >= MOST_REVOKED {
+                    slot.revoked.remove(0);
+                }
                 slot.revoked.push(token.clone());
             }
             slot.leases.iter().find(|held| held.attempt().token() == token).cloned()

@@ -93,6 +93,10 @@ impl<'a> LineSeat<'a> {
             if lane.is_busy() {
                 return HeadTurn::Busy;
             }
+            if lane.heir.is_some() {
+                // The engine knows this line, and the others too: what it is told may be that the key is its own.
+                lane.stepped_back = None;
+            }
             if let Some(mut back) = lane.stepped_back {
                 if lane.own_wakeup && schedule.is_woken() {
                     lane.own_wakeup = false;

@@ -468,6 +468,10 @@ struct Followed {
     at: Arc<str>,
 }
 
+fn is_elsewhere(data: &str, at: &str) -> bool {
+    data != at && !data.is_empty()
+}
+
 impl Followed {
     async fn server(&mut self, link: &Link) -> Result<Client, StoreError> {
         match link.target() {
@@ -485,7 +489,12 @@ impl Followed {
     /// Waits until the data goes elsewhere.
     async fn left_behind(&mut self) {
         // The sender lives as long as the link.
-        let _ = self.moved.wait_for(|at| *at != self.at && !at.is_empty()).await;
+        let _ = self.moved.wait_for(|at| is_elsewhere(at, &self.at)).await;
+    }
+
+    /// Whether it does.
+    fn is_left_behind(&self) -> bool {
+        is_elsewhere(&self.moved.borrow(), &self.at)
     }
 }
 
@@ -496,7 +505,12 @@ async fn listen(wake: &Wake, link: &Link, ear: &mut Ear, mut followed: Followed)
     let mut subscribed = BTreeSet::new();
     let mut looks = true;
     while !wake.is_closed() {
-        let (add, remove) = if looks { wake.differences(&subscribed) } else { (Vec::new(), Vec::new()) };
+        let (add, remove) = if looks {
+            changes.mark_unchanged();
+            wake.differences(&subscribed)
+        } else {
+            (Vec::new(), Vec::new())
+        };
         if !add.is_empty() {
             let commands = vec![command("SUBSCRIBE", &add)];
             let refused = in_time(limit, ear.subscribe(wake, &add, commands)).await?;
@@ -525,7 +539,11 @@ async fn listen(wake: &Wake, link: &Link, ear: &mut Ear, mut followed: Followed)
                 // Nothing was asked. Those who were told come first: most have what they waited for, and wait no longer.
                 said?;
                 yield_now().await;
-                wake.attention.looked()
+                if followed.is_left_behind() {
+                    return Ok(());
+                }
+                // However much is published, who is new is not kept waiting.
+                wake.attention.looked() | changes.has_changed().unwrap_or(true)
             }
             _ = changes.changed() => true,
             () = followed.left_behind() => return Ok(()),

@@ -1,9 +1,10 @@
 -- Grants one exclusive claim without a fence, by far the most common attempt: on a free key look and write are one
 -- command.
 -- KEYS[1]  the key
--- KEYS[2]  for an attempt that waits: the note on who comes next. It is the token of a writer that new readers let go first, or,
+-- KEYS[2]  for an attempt that waits: the note on who comes next. It is the token of a writer that new readers let go first; or,
 --          with a '>' before it, what is said of an heir, to whom the holder hands the key over: how long the key is kept for it,
---          the moment at which it asked, and its token
+--          the moment at which it asked, and its token; or '!': somebody waits who cannot inherit, so nobody does, and of those who
+--          are woken the first to ask has the key
 -- ARGV[1]  the token
 -- ARGV[2]  the TTL in milliseconds
 -- ARGV[3]  for an attempt that waits: how long its note is good, in milliseconds; 0: there is to be none
@@ -33,12 +34,11 @@ if value and KEYS[2] and ARGV[3] ~= '0' then
   if string.sub(value, 1, 7) == 'shared:' then
     redis.pcall('SET', KEYS[2], ARGV[1], 'PX', ARGV[3])
   else
-    local note = redis.pcall('GET', KEYS[2])
-    local is_heir = type(note) == 'string' and string.sub(note, 1, 1) == '>'
+    local note = ARGV[4] and redis.pcall('GET', KEYS[2])
+    local sign = type(note) == 'string' and string.sub(note, 1, 1)
     if not ARGV[4] then
-      -- There is one that waits and cannot inherit: next time, the first to ask has it.
-      if is_heir then redis.pcall('DEL', KEYS[2]) end
-    elseif not is_heir or string.sub(note, -#ARGV[1]) == ARGV[1] then
+      redis.pcall('SET', KEYS[2], '!', 'PX', ARGV[3])
+    elseif sign ~= '!' and (sign ~= '>' or string.sub(note, -#ARGV[1]) == ARGV[1]) then
       redis.pcall('SET', KEYS[2], '>' .. ARGV[5] .. ARGV[1], 'PX', ARGV[4])
     end
   end

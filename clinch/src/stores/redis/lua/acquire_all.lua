@@ -17,7 +17,7 @@ local function look_exclusive(c)
   if value and value ~= token then
     if c.note and noted_for > 0 then
       -- Without memory there is no note, and the denial stands all the same.
-      if is_marker(value) then redis.pcall('SET', c.note, token, 'PX', noted_for) else disinherit(c.note) end
+      if is_marker(value) then redis.pcall('SET', c.note, token, 'PX', noted_for) else disinherit(c.note, noted_for) end
     end
     return denied('v', value, redis.call('PTTL', c.key))
   end
@@ -37,6 +37,8 @@ local function look_shared(c)
   if wrong_set then return wrong_set end
   local note = redis.pcall('PTTL', c.note)
   if is_error(note) then return note end
+  -- That somebody waits who cannot inherit promises nothing to a writer.
+  if note > 0 and redis.pcall('GET', c.note) == '!' then note = 0 end
   if not value then
     -- Free, but a writer was promised to be next.
     if note > 0 then return denied('', '', note) end
@@ -45,7 +47,7 @@ local function look_shared(c)
   local reader, reader_ends
   if is_marker(value) then reader, reader_ends = first(c.set) end
   if not reader then
-    if noted_for > 0 and note > 0 then disinherit(c.note) end
+    if noted_for > 0 then disinherit(c.note, noted_for) end
     return denied('v', value, redis.call('PTTL', c.key))
   end
   c.mine, c.joins = at > now, true

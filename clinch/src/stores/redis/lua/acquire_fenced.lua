@@ -18,9 +18,8 @@ if not set or set.err then
     if KEYS[3] and string.sub(value, 1, 7) == 'shared:' then
       redis.pcall('SET', KEYS[3], token, 'PX', ARGV[4])
     elseif KEYS[3] then
-      -- It cannot inherit, since its number is given when it asks: next time, the first to ask has it.
-      local note = redis.pcall('GET', KEYS[3])
-      if type(note) == 'string' and string.sub(note, 1, 1) == '>' then redis.pcall('DEL', KEYS[3]) end
+      -- It cannot inherit, since its number is given when it asks.
+      redis.pcall('SET', KEYS[3], '!', 'PX', ARGV[4])
     end
     local left = redis.call('PTTL', KEYS[1])
     return {1, 'v', value, left, left}

@@ -137,12 +137,12 @@ if patience > 0 then
     end
   end
   -- New readers let it go first. Without memory there is no note, and the denial stands all the same.
+  local noted_for = math.max(1, math.min(patience, confirm))
   if string.sub(value, 1, 7) == 'shared:' then
-    redis.pcall('SET', KEYS[4], token, 'PX', math.max(1, math.min(patience, confirm)))
-  elseif not before or before == 0 then
-    -- Nor do those inherit who stand outside of the queue.
-    local note = redis.pcall('GET', KEYS[4])
-    if type(note) == 'string' and string.sub(note, 1, 1) == '>' then redis.pcall('DEL', KEYS[4]) end
+    redis.pcall('SET', KEYS[4], token, 'PX', noted_for)
+  elseif before == 0 then
+    -- Nor does anybody inherit who stands outside of the queue.
+    redis.pcall('SET', KEYS[4], '!', 'PX', noted_for)
   end
 end
 

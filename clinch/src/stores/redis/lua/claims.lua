@@ -37,11 +37,8 @@ local function claim()
 end
 
 local function is_error(answer) return type(answer) == 'table' and answer.err ~= nil end
--- Where one waits that cannot inherit, nobody does: next time, the first to ask has the key.
-local function disinherit(note)
-  local value = redis.pcall('GET', note)
-  if type(value) == 'string' and string.sub(value, 1, 1) == '>' then redis.pcall('DEL', note) end
-end
+-- Where one waits that cannot inherit, nobody does: of those who are woken the first to ask has the key.
+local function disinherit(note, noted_for) redis.pcall('SET', note, '!', 'PX', noted_for) end
 
 local function is_marker(value) return type(value) == 'string' and string.sub(value, 1, 7) == 'shared:' end
 

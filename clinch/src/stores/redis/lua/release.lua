@@ -18,9 +18,10 @@ if held and heir and heir ~= ARGV[1] then
     news = string.sub(heir, 1, 16) .. asked
   end
 elseif note and (note == ARGV[1] or heir == ARGV[1]) then
-  -- It waits no longer.
+  -- It waits no longer. Readers that it held back can go now; of an heir nobody has to know.
   local deleted = redis.pcall('DEL', KEYS[2])
   if type(deleted) == 'table' then return deleted end
+  if not held and heir then return -1 end
 elseif not held then
   return -1
 end

@@ -3,7 +3,7 @@
 -- KEYS[1]  the key
 -- KEYS[2]  the queue
 -- KEYS[3]  the hash beside the queue
--- KEYS[4]  the note on the writer that new readers let go first
+-- KEYS[4]  the note on who comes next, as `acquire.lua` writes it
 -- ARGV[1]  the token
 -- ARGV[2]  the key's channel
 -- ARGV[3]  1 if it took the news that its turn has come for its grant
