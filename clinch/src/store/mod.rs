@@ -92,8 +92,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///   time that an exclusive holder denies may be noted as the one that comes next, for no longer than half that time after
     ///   it asked. A release may then set the key to the heir's token for its `confirm` time, as a grant, and tell all who
     ///   wait, with the heir's name ([`Kept`]). Asking again and renewing give the heir its full TTL; releasing withdraws it.
-    ///   Who waits without a `confirm` time comes to its chance too: where a store denies such a one, it notes no heir until that
-    ///   one comes again.
+    ///   Others who wait come to their chance too: where a store denies one without a `confirm` time, it notes no heir until that
+    ///   one comes again, and where several can inherit it need not note any.
     /// - A claim the store cannot serve is [`ErrorKind::Unsupported`], a key that holds something else is
     ///   [`ErrorKind::WrongType`]; either way nothing was changed.
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> StoreFuture<'a, Verdict>;

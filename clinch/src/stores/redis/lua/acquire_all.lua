@@ -111,7 +111,7 @@ for _, c in ipairs(claims) do
     local set = redis.pcall('SET', c.key, token, 'PX', c.ttl)
     if is_error(set) then return set end
     -- One that does not wait says nothing of those who do.
-    if c.note and noted_for > 0 then redis.pcall('DEL', c.note) end
+    if c.note and noted_for > 0 then forget(c.note) end
   end
 end
 return granted

@@ -57,5 +57,5 @@ repeat
   number = last + 1
 until enough
 -- One that does not wait says nothing of those who do.
-if set and KEYS[3] then redis.pcall('DEL', KEYS[3]) end
+if set and KEYS[3] and redis.pcall('GET', KEYS[3]) ~= '!' then redis.pcall('DEL', KEYS[3]) end
 return fence

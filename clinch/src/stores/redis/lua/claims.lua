@@ -40,6 +40,11 @@ local function is_error(answer) return type(answer) == 'table' and answer.err ~=
 -- Where one waits that cannot inherit, nobody does: of those who are woken the first to ask has the key.
 local function disinherit(note, noted_for) redis.pcall('SET', note, '!', 'PX', noted_for) end
 
+-- Whomever another note is of, it has done its work when a writer that waited is granted the key.
+local function forget(note)
+  if redis.pcall('GET', note) ~= '!' then redis.pcall('DEL', note) end
+end
+
 local function is_marker(value) return type(value) == 'string' and string.sub(value, 1, 7) == 'shared:' end
 
 -- When a member of a sorted set ends, 0 if it is none; or an error.

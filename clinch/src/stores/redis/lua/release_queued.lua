@@ -28,8 +28,9 @@ end
 
 if not was_mine then
   if waited == 1 then redis.pcall('LREM', QUEUE, 1, token) end
-  local noted = redis.pcall('GET', KEYS[4]) == token
-  if noted then redis.pcall('DEL', KEYS[4]) end
+  local note = redis.pcall('GET', KEYS[4])
+  local noted = note == token
+  if noted or note == '!' then redis.pcall('DEL', KEYS[4]) end
   if value then return {0, noted and wake() or 0} end
 end
 
