@@ -186,8 +186,8 @@ async fn a_server_that_forgot_the_scripts_gets_them_again_once() {
     assert_eq!((bench.proxy.commands_named("EVAL"), bench.proxy.commands_named("EVALSHA")), (0, 2));
     assert_eq!(
         bench.server.command_calls().get("del"),
-        Some(&4),
-        "the key, inside the script that compares it; and the note on a waiting writer, which there is not"
+        Some(&2),
+        "the key, inside the script that compares it; there is no note on who comes next"
     );
 }
 
