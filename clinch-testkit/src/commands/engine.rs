@@ -66,7 +66,12 @@ impl Engine {
     /// The keys of which something is left; of an engine that is not the command's own, nobody knows.
     pub(super) fn left(&self) -> Vec<String> {
         match self {
-            Self::Redis(server) => server.keys("*"),
+            Self::Redis(server) => {
+                let mut keys = server.keys("*");
+                // That several waited is remembered for a second after them.
+                keys.retain(|key| !key.contains("writer:{"));
+                keys
+            }
             Self::Sqlite(path, _) => {
                 let file = look(path);
                 let mut keys = file.prepare("SELECT key FROM places UNION SELECT key FROM waiting").unwrap();
